@@ -18,6 +18,7 @@ pub const LAYERS: &[&str] = &[
     "orrery-roles",
     "orrery-api",
     "orrery-agent-cli",
+    "orrery-agent-python",
     "orrery-ssh",
     "orrery-agent",
     "orrery-lsp",
@@ -91,8 +92,24 @@ const OWNED_LIBRARIES: [(&str, &str); 5] = [
 
 /// Crates that may depend on the listed crates of the workspace only. A remote agent links neither
 /// the compiler nor a database, so neither may the handlers that it runs.
-const CLOSED: [(&str, &[&str]); 3] = [
-    ("orrery-agent-cli", &["orrery-agent", "orrery-base"]),
+const CLOSED: [(&str, &[&str]); 8] = [
+    ("orrery-agent-cli", &["orrery-agent", "orrery-agent-python", "orrery-base"]),
+    (
+        "orrery-agent-python",
+        &[
+            "orrery-agent",
+            "orrery-base",
+            "orrery-handler-host",
+            "orrery-handlers",
+            "orrery-host",
+            "orrery-model",
+            "orrery-pyenv",
+        ],
+    ),
+    ("orrery-handler-host", &["orrery-base", "orrery-handlers", "orrery-host", "orrery-model"]),
+    ("orrery-host", &["orrery-base", "orrery-model", "orrery-pyenv", "orrery-sandbox"]),
+    ("orrery-pyenv", &["orrery-base", "orrery-model", "orrery-sandbox"]),
+    ("orrery-sandbox", &["orrery-base"]),
     ("orrery-agent", &["orrery-base", "orrery-handlers", "orrery-model"]),
     ("orrery-handlers", &["orrery-base", "orrery-model"]),
 ];

@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::io::{BufReader, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
@@ -13,6 +14,8 @@ use orrery_agent::once::IDLE_TIMEOUT;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{AgentProcess, Policy, ReconnectBackoff, StateDirectory};
+use orrery_agent_python::{PythonRunner, cache_directory};
+use orrery_base::byte_size;
 use orrery_base::error_chain::error_chain;
 use tracing_subscriber::EnvFilter;
 
@@ -21,7 +24,7 @@ const TOKEN_MAX: u64 = 4096;
 
 /// A remote agent of an Orrery server
 ///
-/// Runs the native handlers that the server requests on this machine. `orrery agent invite` creates
+/// Runs the handlers that the server requests on this machine. `orrery agent invite` creates
 /// a token on the server.
 #[derive(Debug, Parser)]
 #[command(name = "orrery-agent", version)]
@@ -164,11 +167,13 @@ fn once() -> Result<(), Failure> {
         .with_ansi(false)
         .init();
     let input = BufReader::new(std::io::stdin());
-    Ok(orrery_agent::once::serve(input, std::io::stdout(), IDLE_TIMEOUT)?)
+    let python = cache_directory().map(|cache| Arc::new(PythonRunner::new(&cache)) as _);
+    Ok(orrery_agent::once::serve(input, std::io::stdout(), IDLE_TIMEOUT, python)?)
 }
 
 fn run(options: Run) -> Result<(), Failure> {
-    let Run { serve: ServeOptions { state, workers, policy, log }, log_format } = options;
+    let Run { serve: ServeOptions { state, workers, policy, host_memory, log }, log_format } =
+        options;
     let filter = EnvFilter::try_new(&log)?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -181,7 +186,10 @@ fn run(options: Run) -> Result<(), Failure> {
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
     let policy = Policy::load(policy.as_deref())?;
     let backoff = ReconnectBackoff::default();
-    let agent = AgentProcess::start(open_state(state)?, limits, backoff, policy)?;
+    let state = open_state(state)?;
+    let memory_max = (host_memory > 0).then(|| byte_size::from_mib(host_memory));
+    let python = PythonRunner::new(&state.path().join("python")).with_memory_max(memory_max);
+    let agent = AgentProcess::start(state, limits, backoff, policy, Some(Arc::new(python)))?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
         // The only line on standard output: scripts wait for it.

@@ -1,5 +1,6 @@
 //! The agent process: consecutive sessions, and renewal of the certificate.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::address::GatewayAddress;
+use crate::code_runner::CodeRunner;
 use crate::enrolment::{EnrolmentError, renew};
 use crate::journal::{Journal, JournalError, JournalLimits};
 use crate::policy::Policy;
@@ -81,17 +83,24 @@ impl ReconnectBackoff {
 }
 
 /// An agent that has joined.
-#[derive(Debug)]
 pub struct AgentProcess {
     certificates: Arc<Certificates>,
     runner: Runner,
+    code_runner: Option<Arc<dyn CodeRunner>>,
     /// Differs between processes.
     boot: Uuid,
     backoff: ReconnectBackoff,
 }
 
+impl fmt::Debug for AgentProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentProcess").field("boot", &self.boot).finish_non_exhaustive()
+    }
+}
+
 impl AgentProcess {
-    /// Starts an agent from its state directory. Without a policy, everything is allowed.
+    /// Starts an agent from its state directory. Without a policy, everything is allowed; without a
+    /// `code_runner`, only native handlers run.
     ///
     /// # Errors
     /// If the agent has not joined, or its state is unusable.
@@ -100,6 +109,7 @@ impl AgentProcess {
         limits: Limits,
         backoff: ReconnectBackoff,
         policy: Option<Policy>,
+        code_runner: Option<Arc<dyn CodeRunner>>,
     ) -> Result<Self, AgentError> {
         let joined = state.identity()?;
         let identity =
@@ -115,10 +125,11 @@ impl AgentProcess {
             policy: policy.map(Arc::new),
             journal: Some(journal),
             limits,
+            code_runner: code_runner.clone(),
         });
         let runner = runner.map_err(AgentError::Thread)?;
         let certificates = Arc::new(Certificates { state, identity: Mutex::new(identity) });
-        Ok(AgentProcess { certificates, runner, boot: Uuid::new_v4(), backoff })
+        Ok(AgentProcess { certificates, runner, code_runner, boot: Uuid::new_v4(), backoff })
     }
 
     /// Current identity.
@@ -134,6 +145,11 @@ impl AgentProcess {
         let renewing = tokio::spawn(Arc::clone(&self.certificates).renew_loop());
         let served = self.serve(&stop).await;
         renewing.abort();
+        if let Some(code_runner) = self.code_runner.clone()
+            && tokio::task::spawn_blocking(move || code_runner.close()).await.is_err()
+        {
+            tracing::error!("ending the processes of handlers failed");
+        }
         served
     }
 
@@ -227,6 +243,7 @@ impl AgentProcess {
             running: self.runner.active_commands(),
             machine: Machine::current(),
             types: Vec::new(),
+            python: self.code_runner.is_some(),
         }
     }
 }

@@ -37,6 +37,9 @@ pub struct ServeOptions {
     /// [default: /etc/orrery-agent/policy.toml, if it exists; otherwise everything is allowed]
     #[arg(long, value_name = "FILE", env = "ORRERY_AGENT_POLICY", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
+    /// Memory limit of each process of Python handlers, in MiB; 0 for none
+    #[arg(long, value_name = "MIB", env = "ORRERY_AGENT_HOST_MEMORY", default_value_t = 4096)]
+    pub host_memory: u64,
     /// Log filter: error, warn, info, debug, trace, or a filter expression
     #[arg(long, value_name = "LEVEL", env = "ORRERY_LOG", default_value = "info")]
     pub log: String,

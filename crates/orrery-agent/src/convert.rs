@@ -13,13 +13,14 @@ use orrery_model::{Attributes, InvalidAttributes, Outcome, Resource, SecretText}
 use uuid::Uuid;
 
 use crate::protocol::{
-    Command, CommandKind, CommandResult, WireContent, WireOutcome, WireResource, WireSecret,
+    CodeReference, Command, CommandKind, CommandResult, WireContent, WireOutcome, WireResource,
+    WireSecret,
 };
 
 impl Command {
     /// Builds the message for a remote command.
     pub fn new(command: &RemoteCommand<'_>, id: Uuid, environment: Uuid, seq: u64) -> Self {
-        let RemoteCommand { run, contents, secrets, log_level } = command;
+        let RemoteCommand { run, contents, secrets, log_level, code } = command;
         let resource = run.resource;
         let remaining = run.stop.remaining();
         Command {
@@ -50,6 +51,11 @@ impl Command {
                 .iter()
                 .map(|(name, secret)| (name.clone(), WireSecret(secret.clone())))
                 .collect(),
+            code: code.as_ref().map(|code| CodeReference {
+                manifest: code.digest.clone(),
+                environment: code.portable.environment().to_owned(),
+            }),
+            unknown_effect: code.is_some() && run.effects.is_some_and(|gate| gate.is_unknown),
             wants_announcement: run.before_change.is_some(),
             deadline_ms: remaining.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             log_level: *log_level,
@@ -154,6 +160,7 @@ mod tests {
             contents: [("abc".to_owned(), Arc::from(&b"content"[..]))].into(),
             secrets: [("db".to_owned(), SecretText::new("hunter2"))].into(),
             log_level: LogLevel::Info,
+            code: None,
         };
         let command = Command::new(&command, Uuid::from_u128(1), Uuid::from_u128(2), 5);
         let text = serde_json::to_string(&command).unwrap();

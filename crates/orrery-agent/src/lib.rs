@@ -1,5 +1,6 @@
-//! The remote agent: connects to a gateway, receives self-contained commands, runs native handlers
-//! on its machine, and returns results. It never initiates anything.
+//! The remote agent: connects to a gateway, receives self-contained commands, runs handlers on its
+//! machine, and returns results. It never initiates anything: the calls of a running command belong
+//! to that command.
 //!
 //! Start from [`protocol`], which the gateway shares, then [`AgentProcess`] (the process), [`join`]
 //! (enrolment) and [`runner::Runner`] (execution of commands). A machine without an agent runs
@@ -9,8 +10,10 @@
 
 mod address;
 mod agent;
+pub mod calls;
 #[cfg(feature = "cli")]
 pub mod cli;
+mod code_runner;
 mod convert;
 mod enrolment;
 mod gateway_client;
@@ -30,6 +33,7 @@ pub mod token;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};
 pub use agent::{AgentError, AgentProcess, REVOKED_EXIT_CODE, ReconnectBackoff};
+pub use code_runner::CodeRunner;
 pub use enrolment::{EnrolmentError, join, join_and_replace, offered_program};
 pub use gateway_client::GatewayRequestError;
 pub use policy::{Policy, PolicyError};

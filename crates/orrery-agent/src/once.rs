@@ -17,6 +17,7 @@ use orrery_handlers::{LocalTarget, Registry};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
 
+use crate::code_runner::CodeRunner;
 use crate::protocol::{FromAgent, Hello, MESSAGE_MAX, Machine, PROTOCOL, ToAgent};
 use crate::runner::{CommandScope, Limits, Runner, RunnerSetup};
 
@@ -40,7 +41,8 @@ pub enum HelperError {
     Unreadable(String),
 }
 
-/// Runs commands until the end of the input, or until nothing happened for `idle_timeout`.
+/// Runs commands until the end of the input, or until nothing happened for `idle_timeout`. Without a
+/// `code_runner`, only native handlers run.
 ///
 /// # Errors
 /// If the input is not a sequence of messages.
@@ -48,7 +50,9 @@ pub fn serve(
     input: impl BufRead + Send + 'static,
     output: impl Write + Send + 'static,
     idle_timeout: Duration,
+    code_runner: Option<Arc<dyn CodeRunner>>,
 ) -> Result<(), HelperError> {
+    let runs_python = code_runner.is_some();
     let runner = Runner::start(RunnerSetup {
         scope: CommandScope::All,
         registry: Registry::native(),
@@ -56,6 +60,7 @@ pub fn serve(
         policy: None,
         journal: None,
         limits: Limits { queued_max: 4096, ..Limits::default() },
+        code_runner: code_runner.clone(),
     });
     let runner = runner.map_err(HelperError::Thread)?;
     let (outbox, outgoing) = unbounded_channel();
@@ -66,6 +71,7 @@ pub fn serve(
         running: Vec::new(),
         machine: Machine::current(),
         types: Vec::new(),
+        python: runs_python,
     }));
     runner.attach(outbox.clone());
     let writer = spawn_named("helper-write", move || write_messages(outgoing, output));
@@ -80,6 +86,9 @@ pub fn serve(
     runner.cancel_all();
     if !runner.wait(CANCEL_TIMEOUT) {
         tracing::warn!("some handlers did not end after the end of the input");
+    }
+    if let Some(code_runner) = &code_runner {
+        code_runner.close();
     }
     runner.detach();
     drop(outbox);
@@ -137,6 +146,7 @@ fn pass_messages(
             ToAgent::Command(command) => runner.command(*command),
             ToAgent::Cancel { id } => runner.cancel(id),
             ToAgent::Announced { id } => runner.announced(id),
+            ToAgent::Reply(answer) => runner.reply(*answer),
             ToAgent::Ping => reply(FromAgent::Pong),
             ToAgent::Refuse(refusal) => {
                 tracing::warn!(reason = refusal.reason, "refused by the sender");

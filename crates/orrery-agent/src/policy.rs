@@ -53,6 +53,7 @@ struct PolicyFile {
     paths: Vec<String>,
     commands: Vec<String>,
     users: Vec<String>,
+    python: bool,
 }
 
 /// Operations that a machine allows.
@@ -65,6 +66,8 @@ pub struct Policy {
     commands: Vec<CommandRule>,
     /// Names and numbers of users; `*` is any.
     users: Vec<String>,
+    /// Python handlers may run.
+    python: bool,
 }
 
 /// Commands that a policy allows.
@@ -106,7 +109,7 @@ impl Policy {
     }
 
     fn parse(text: &str) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let PolicyFile { types, paths, commands, users } = toml::from_str(text)?;
+        let PolicyFile { types, paths, commands, users, python } = toml::from_str(text)?;
         let paths = paths.into_iter().map(|path| {
             // The root directory: every path continues with a slash.
             if path == "/" {
@@ -123,7 +126,14 @@ impl Policy {
             paths: paths.collect::<Result<_, _>>()?,
             commands: commands.collect::<Result<_, _>>()?,
             users,
+            python,
         })
+    }
+
+    /// Returns true if Python handlers may run. Their code can do whatever the user of the agent
+    /// can: nothing else in a policy limits it.
+    pub fn allows_python(&self) -> bool {
+        self.python
     }
 
     /// Returns true if resources of this type may be applied.
@@ -197,6 +207,7 @@ mod tests {
         assert!(!nothing.allows_type("std::File") && !nothing.allows_path("/x"));
         assert!(!nothing.allows_command("/bin/true", &[]));
         assert_eq!(nothing.users(), Some(&[][..]));
+        assert!(!nothing.allows_python() && policy("python = true").allows_python());
         let some = policy(
             r#"
             types = ["std::File", "web::*"]
@@ -255,6 +266,7 @@ mod tests {
             (r#"commands = [""]"#, "commands"),
             ("commands = [\"/bin/sh 'x\"]", "/bin/sh"),
             ("types = 1", "types"),
+            ("python = \"yes\"", "python"),
         ] {
             let error = Policy::parse(text).unwrap_err().to_string();
             assert!(error.contains(hint), "{text}: {error}");

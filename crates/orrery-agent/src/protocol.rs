@@ -17,6 +17,7 @@ use orrery_model::{
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 /// Protocol version. It grows when an older peer would misunderstand.
@@ -57,6 +58,8 @@ pub enum ToAgent {
     Announced {
         id: Uuid,
     },
+    /// Response to `call`.
+    Reply(Box<CallReply>),
     Ping,
 }
 
@@ -78,6 +81,8 @@ pub enum FromAgent {
     Announce {
         id: Uuid,
     },
+    /// A running command needs something of the server, and waits for `reply`.
+    Call(Box<HandlerCall>),
     Result(Box<CommandResult>),
     /// Nothing was or will be done.
     Rejected {
@@ -100,6 +105,9 @@ pub struct Hello {
     /// Resource types of its own, beside those that the server declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<OfferedType>,
+    /// The agent runs Python handlers, whose code it fetches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub python: bool,
 }
 
 /// Description of the agent's machine, for people.
@@ -182,12 +190,49 @@ pub struct Command {
     /// Vault secrets that the resource refers to, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, WireSecret>,
+    /// Code of a Python handler; absent for handlers that are part of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodeReference>,
+    /// An earlier run began an effect that must not be repeated, and its result was lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown_effect: bool,
     /// True if the agent must announce a change and wait for the confirmation.
     pub wants_announcement: bool,
     /// Time limit from its arrival; none if absent.
     pub deadline_ms: Option<u64>,
     /// Log lines below this level are dropped.
     pub log_level: LogLevel,
+}
+
+/// Code of a Python handler. The agent fetches it by calls.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CodeReference {
+    /// SHA-256 of the description of the code, in hexadecimal digits.
+    pub manifest: String,
+    /// Environment of the code: a UUID.
+    pub environment: String,
+}
+
+/// A call of a running command to the server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HandlerCall {
+    /// The command.
+    pub id: Uuid,
+    /// Number of the call. A repeated call has the same one.
+    pub call: u64,
+    pub method: String,
+    pub arguments: Map<String, Value>,
+}
+
+/// Response to a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallReply {
+    /// The command.
+    pub id: Uuid,
+    pub call: u64,
+    /// Status as in HTTP.
+    pub status: u16,
+    pub result: Value,
 }
 
 /// Kind of a command.

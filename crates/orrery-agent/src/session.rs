@@ -310,6 +310,7 @@ async fn dispatch(runner: &Runner, message: ToAgent) {
         ToAgent::Command(command) => runner.command(*command),
         ToAgent::Cancel { id } => runner.cancel(id),
         ToAgent::Announced { id } => runner.announced(id),
+        ToAgent::Reply(answer) => runner.reply(*answer),
         ToAgent::Welcome(_) | ToAgent::Refuse(_) | ToAgent::Ping => {}
     });
     if received.await.is_err() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_handler_host::{HandlerHosts, HostedHandler};
-use orrery_handlers::{Context, Handler, HandlerError};
+use orrery_handlers::{Context, Handler, HandlerError, PortableCode};
 use orrery_host::code_store::CodeSet;
 use orrery_model::{
     Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId, VersionNumber,
@@ -23,6 +23,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct DeferredHandler {
     config: HostConfig,
     set: CodeSet,
+    /// Other machines do not need the installation here.
+    code: Arc<dyn PortableCode>,
     state: Mutex<State>,
 }
 
@@ -43,7 +45,8 @@ impl DeferredHandler {
     pub(crate) fn new(config: HostConfig, set: CodeSet, reason: String) -> Self {
         tracing::warn!(reason, handlers = ?set.handlers, "handlers cannot run yet");
         let state = State { ready: None, reason, attempted_at: monotonic(), closed: false };
-        DeferredHandler { config, set, state: Mutex::new(state) }
+        let code = config.portable_code(&set);
+        DeferredHandler { config, set, code, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -114,6 +117,10 @@ impl Handler for DeferredHandler {
         context: &mut Context<'_>,
     ) -> Result<Vec<Fact>, HandlerError> {
         self.handler().map_err(HandlerError::failed)?.facts(attributes, context)
+    }
+
+    fn portable_code(&self) -> Option<&dyn PortableCode> {
+        Some(&*self.code)
     }
 
     fn watched_path<'i>(&self, _: &'i ResourceId) -> Option<&'i str> {

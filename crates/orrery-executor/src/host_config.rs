@@ -4,13 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orrery_handler_host::{FileContents, HandlerCallbacks, HandlerHosts, HostLimits, Parameters};
+use orrery_handler_host::{
+    FileContents, HandlerCallbacks, HandlerHosts, HostLimits, Parameters, SetCode,
+};
+use orrery_handlers::PortableCode;
 use orrery_host::code_store::CodeSet;
 use orrery_host::handshake::{HostRole, Init};
-use orrery_host::sources::installed_code;
 use orrery_host::{host_command, sdk::SdkError};
-use orrery_pyenv::interpreters::{Interpreter, PythonError};
-use orrery_pyenv::{VirtualEnvError, VirtualEnvSpec, VirtualEnvs};
+use orrery_pyenv::{VirtualEnvError, VirtualEnvs};
 use orrery_sandbox::Confinement;
 
 /// Error while preparing the handler hosts of a code set.
@@ -18,8 +19,6 @@ use orrery_sandbox::Confinement;
 pub enum HostSetupError {
     #[error(transparent)]
     Code(#[from] orrery_host::code_store::CodeStoreError),
-    #[error(transparent)]
-    Python(#[from] PythonError),
     #[error(transparent)]
     Sdk(#[from] SdkError),
     #[error(transparent)]
@@ -54,6 +53,16 @@ impl fmt::Debug for HostConfig {
 }
 
 impl HostConfig {
+    /// Returns the code of a set for other machines.
+    pub(crate) fn portable_code(&self, set: &CodeSet) -> Arc<dyn PortableCode> {
+        let callbacks = HandlerCallbacks {
+            files: self.files.clone(),
+            environment: Some(self.environment.clone()),
+            parameters: Arc::clone(&self.parameters),
+        };
+        Arc::new(SetCode::new(set.clone(), self.environment.clone(), callbacks))
+    }
+
     /// Prepares the processes of a code set; they start on first use.
     pub(crate) fn build_hosts(self, set: &CodeSet) -> Result<HandlerHosts, HostSetupError> {
         let HostConfig {
@@ -76,11 +85,10 @@ impl HostConfig {
         } else {
             // The project's virtualenv is gone or elsewhere: one with the same requirements serves
             // as well.
-            let base = Interpreter::find_for(set.python.as_deref())?;
             let environments = environments.confined(confinement.clone());
-            let interpreter = environments.interpreter(&base, &VirtualEnvSpec::from(set))?;
-            modules.extend(installed_code(&interpreter, &set.installed));
-            interpreter.program
+            let prepared = set.prepare_interpreter(&environments)?;
+            modules = prepared.modules;
+            prepared.program
         };
         let environment = Some(environment);
         let services =

@@ -118,8 +118,14 @@ fn outward_target(agent: &str, placement: &Placement, deployer: Deployer) -> Arc
         Placement::Ssh { address, .. } => address.for_python_handlers(),
         other => other.address(),
     };
-    let reason = placement.reason(agent);
-    let help = placement.help(agent, deployer).unwrap_or_default();
+    let (mut reason, mut help) =
+        (placement.reason(agent), placement.help(agent, deployer).unwrap_or_default());
+    if matches!(placement, Placement::Ssh { .. }) && address.is_none() {
+        reason.push_str(
+            ", whose options a handler in Python does not know when it connects on its own, as without a helper on the machine",
+        );
+        "the log has the reason why there is no helper (`-v` shows it); install the agent's binary for the platform of the machine beside `orrery`, or remove the options".clone_into(&mut help);
+    }
     Arc::new(OutwardTarget::new(address, reason, help))
 }
 

@@ -55,6 +55,7 @@ impl HostedHandlers {
         for entity in &set.handlers {
             registry.register_hosted(entity.clone(), Arc::clone(handler));
         }
+        set.machine_handlers.iter().for_each(|entity| registry.mark_machine_user(entity));
         HostedHandlers { registry: Arc::new(registry), hosts }
     }
 }
@@ -65,8 +66,10 @@ impl HostConfig {
     /// # Errors
     /// If there is no Python that could run them.
     pub fn start(self, set: &CodeSet) -> Result<HostedHandlers, HostSetupError> {
+        let code = self.portable_code(set);
         let hosts = Arc::new(self.build_hosts(set)?);
-        let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
+        let handler = HostedHandler::new(Arc::clone(&hosts)).with_code(code);
+        let handler: Arc<dyn Handler> = Arc::new(handler);
         Ok(HostedHandlers::new(set, &handler, Hosts::Ready(hosts)))
     }
 

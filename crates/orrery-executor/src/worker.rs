@@ -122,6 +122,7 @@ fn run_at_site(
         secrets: &*shared.secrets,
         clock: &now,
         log_level: shared.log_level,
+        server: None,
     };
     let mut run_outcome = match (site, handler) {
         (ExecutionSite::Remote(remote), _) => {
@@ -154,6 +155,20 @@ fn run_at_site(
                 Ok(ConnectedMachine::Helper(helper)) => {
                     crate::read_ahead::verify(run, &*helper, registry, shared);
                     handler_run.run_remotely(registry, &*helper, &context)
+                }
+                Err(error) => return unreachable_outcome(&error).into(),
+            }
+        }
+        (ExecutionSite::Machine { machine, outward }, Some(handler))
+            if registry.uses_machine(resource.id.entity()) =>
+        {
+            match machine.connect(&run.stop) {
+                Ok(ConnectedMachine::Helper(helper)) => {
+                    handler_run.run_remotely(registry, &*helper, &context)
+                }
+                // Without a helper, the code connects on its own.
+                Ok(ConnectedMachine::Target(_)) => {
+                    handler_run.run(&**handler, &**outward, &context)
                 }
                 Err(error) => return unreachable_outcome(&error).into(),
             }

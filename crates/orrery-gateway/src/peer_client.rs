@@ -26,7 +26,7 @@ use orrery_roles::vault::Vault;
 
 use super::HEARTBEAT_MAX_AGE;
 use super::admission::PEER_PATH;
-use super::peer_server::{FRAME_MAX, PeerEvent, PeerMessage, envelope};
+use super::peer_server::{FRAME_MAX, PeerEvent, PeerMessage, PeerMessageKind, envelope};
 use super::session::{HEARTBEAT, SILENCE_MAX, parse};
 use super::session_registry::{CallReply, Frame, SendError, SessionRegistry};
 use super::tls::{MutualTls, host_of};
@@ -70,10 +70,10 @@ impl PeerLink {
         &self,
         agent: Uuid,
         id: Uuid,
-        is_command: bool,
+        kind: PeerMessageKind,
         frame: &Frame,
     ) -> Result<(), SendError> {
-        let text = envelope(agent, id, is_command, frame);
+        let text = envelope(agent, id, kind, frame);
         self.0.try_send(Outgoing { agent, id, text }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SendError::Full,
             mpsc::error::TrySendError::Closed(_) => SendError::NotConnected,
@@ -327,6 +327,7 @@ mod tests {
     use super::super::{CertificateAuthority, GatewayMetrics};
     use super::*;
 
+    const COMMAND: PeerMessageKind = PeerMessageKind::Command { needs_python: false };
     const AGENT: Uuid = Uuid::from_u128(1);
     const CALL: Uuid = Uuid::from_u128(2);
 
@@ -349,7 +350,7 @@ mod tests {
             };
             // The peer is writing and does not read.
             let large = Frame::from(format!("{:?}", "x".repeat(1024 * 1024)));
-            assert_eq!(PeerLink(send.clone()).send(AGENT, CALL, true, &large), Ok(()));
+            assert_eq!(PeerLink(send.clone()).send(AGENT, CALL, COMMAND, &large), Ok(()));
             drop(send.reserve().await.unwrap());
             let said = PeerMessage {
                 agent: AGENT,

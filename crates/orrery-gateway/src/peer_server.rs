@@ -12,7 +12,7 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
-use orrery_agent::protocol::{FromAgent, MESSAGE_MAX, RefusalCode, ToAgent};
+use orrery_agent::protocol::{FromAgent, MESSAGE_MAX, RefusalCode, RejectionCode, ToAgent};
 use orrery_base::lock::IgnorePoison;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::GatewayState;
 use super::admission::{AdmittedServer, Refused};
 use super::session::{HEARTBEAT, parse};
-use super::session_registry::{CallReply, Frame, OpenCall, SendError, SessionRegistry};
+use super::session_registry::{CallReply, Frame, NO_PYTHON, OpenCall, SendError, SessionRegistry};
 
 /// Maximum size of a message with its envelope.
 pub(super) const FRAME_MAX: usize = MESSAGE_MAX + 4096;
@@ -35,13 +35,32 @@ struct PeerRequest {
     id: Uuid,
     /// True for the command itself.
     is_command: bool,
+    /// True for a command with a Python handler.
+    #[serde(default)]
+    needs_python: bool,
     message: Box<RawValue>,
 }
 
+/// Kind of a message for an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeerMessageKind {
+    Command {
+        needs_python: bool,
+    },
+    /// About a command.
+    About,
+}
+
 /// Wraps a message for an agent for the peer connection.
-pub(super) fn envelope(agent: Uuid, id: Uuid, is_command: bool, message: &Frame) -> String {
+pub(super) fn envelope(agent: Uuid, id: Uuid, kind: PeerMessageKind, message: &Frame) -> String {
     let message = message.as_str();
-    format!(r#"{{"agent":"{agent}","id":"{id}","is_command":{is_command},"message":{message}}}"#)
+    let (is_command, needs_python) = match kind {
+        PeerMessageKind::Command { needs_python } => (true, needs_python),
+        PeerMessageKind::About => (false, false),
+    };
+    format!(
+        r#"{{"agent":"{agent}","id":"{id}","is_command":{is_command},"needs_python":{needs_python},"message":{message}}}"#
+    )
 }
 
 /// A reply to a command.
@@ -88,6 +107,7 @@ pub(super) async fn open(
 fn to_peer_event(id: Uuid, reply: CallReply) -> (PeerEvent, bool) {
     match reply {
         CallReply::Accepted => (PeerEvent::Said(FromAgent::Accepted { id }), false),
+        CallReply::Call(call) => (PeerEvent::Said(FromAgent::Call(call)), false),
         CallReply::Announce => (PeerEvent::Said(FromAgent::Announce { id }), false),
         CallReply::Busy => (PeerEvent::Said(FromAgent::Busy { id }), true),
         CallReply::Answer(answer) => (PeerEvent::Said(FromAgent::Result(answer)), true),
@@ -187,7 +207,7 @@ fn handle_request(
     calls: &Calls,
     replies_out: &mpsc::UnboundedSender<PeerReply>,
 ) {
-    let PeerRequest { agent, id, is_command, message } = sent;
+    let PeerRequest { agent, id, is_command, needs_python, message } = sent;
     let text: Box<str> = message.into();
     if is_command {
         if !text.starts_with(r#"{"command":"#) {
@@ -201,18 +221,26 @@ fn handle_request(
         let sink = Box::new(move |reply| drop(replies.send((agent, id, reply))));
         let open = registry.open_call(id, agent, sink);
         calls.lock().ignore_poison().insert(id, open);
+        if needs_python && registry.lacks_python(agent) {
+            let (code, reason) = (RejectionCode::UnknownType, NO_PYTHON.to_owned());
+            let _ = replies_out.send((agent, id, CallReply::Rejected { code, reason }));
+            return;
+        }
         let reply = match registry.send(agent, Frame::from(String::from(text))) {
             Ok(()) => return,
             Err(SendError::Full) => CallReply::Busy,
-            Err(SendError::NotConnected | SendError::Connecting) => CallReply::NotConnected,
+            Err(_) => CallReply::NotConnected,
         };
         let _ = replies_out.send((agent, id, reply));
         return;
     }
     // No other messages are relayed.
-    if let Ok(ToAgent::Cancel { .. } | ToAgent::Announced { .. }) = serde_json::from_str(&text)
-        && registry.send(agent, Frame::from(String::from(text))).is_err()
-    {
+    let is_relayed = text.starts_with(r#"{"reply":"#)
+        || matches!(
+            serde_json::from_str(&text),
+            Ok(ToAgent::Cancel { .. } | ToAgent::Announced { .. })
+        );
+    if is_relayed && registry.send(agent, Frame::from(String::from(text))).is_err() {
         // The sender then repeats the command, and the agent reports its state.
         let _ = replies_out.send((agent, id, CallReply::Broken));
     }
@@ -231,7 +259,44 @@ mod tests {
 
     fn command(id: Uuid) -> Result<Message, Infallible> {
         let command = Frame::from(format!(r#"{{"command":"{id}"}}"#));
-        Ok(Message::text(envelope(AGENT, id, true, &command)))
+        Ok(Message::text(envelope(
+            AGENT,
+            id,
+            PeerMessageKind::Command { needs_python: false },
+            &command,
+        )))
+    }
+
+    #[test]
+    fn python_handlers_and_replies_reach_only_agents_that_know_them() {
+        let registry = Arc::new(SessionRegistry::new(crate::GatewayMetrics::default()));
+        let id = Uuid::from_u128(2);
+        let send = |kind, message: &str| {
+            let (replies_out, mut replies) = mpsc::unbounded_channel();
+            let text = envelope(AGENT, id, kind, &Frame::from(message.to_owned()));
+            let request: PeerRequest = serde_json::from_str(&text).unwrap();
+            let calls = Calls::default();
+            handle_request(&registry, request, &calls, &replies_out);
+            replies.try_recv().ok()
+        };
+        let command = format!(r#"{{"command":"{id}"}}"#);
+        let python = PeerMessageKind::Command { needs_python: true };
+        let _older = registry.attach(AGENT, 1, false).unwrap();
+        let refused = send(python, &command);
+        let code = RejectionCode::UnknownType;
+        assert!(
+            matches!(&refused, Some((_, _, CallReply::Rejected { code: is, .. })) if *is == code),
+            "{refused:?}"
+        );
+        assert!(send(PeerMessageKind::Command { needs_python: false }, &command).is_none());
+        let AttachedSession { mut frames, .. } = registry.attach(AGENT, 2, true).unwrap();
+        assert!(send(python, &command).is_none());
+        let reply = format!(r#"{{"reply":{{"id":"{id}","call":1,"status":200,"result":null}}}}"#);
+        assert!(send(PeerMessageKind::About, &reply).is_none());
+        assert_eq!(frames.try_recv().unwrap().as_str(), command);
+        assert_eq!(frames.try_recv().unwrap().as_str(), reply);
+        assert!(send(PeerMessageKind::About, r#"{"refuse":{}}"#).is_none());
+        assert!(frames.try_recv().is_err(), "nothing else is relayed");
     }
 
     #[test]
@@ -239,7 +304,7 @@ mod tests {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_time().build().unwrap().block_on(async {
             let registry = Arc::new(SessionRegistry::new(crate::GatewayMetrics::default()));
-            let AttachedSession { mut frames, .. } = registry.attach(AGENT, 1).unwrap();
+            let AttachedSession { mut frames, .. } = registry.attach(AGENT, 1, false).unwrap();
             let (first, second) = (Uuid::from_u128(2), Uuid::from_u128(3));
             let (stuck, is_stuck) = tokio::sync::oneshot::channel();
             // The other server is writing and reads nothing.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use orrery_agent::calls::answer_call;
 use orrery_agent::protocol::{Command, CommandResult, MESSAGE_MAX, RejectionCode, ToAgent};
 use orrery_base::clock::monotonic;
 use orrery_handlers::run::{Remote, RemoteCommand, RemoteError, RunOutcome};
@@ -18,8 +19,9 @@ use orrery_store::{AgentSession, StoreError};
 use uuid::Uuid;
 
 use super::peer_client::{PeerClient, PeerLink};
+use super::peer_server::PeerMessageKind;
 use super::session::to_frame;
-use super::session_registry::{CallReply, Frame, SendError, SessionRegistry};
+use super::session_registry::{CallReply, Frame, NO_PYTHON, SendError, SessionRegistry};
 
 /// Poll interval for cancellation while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -119,6 +121,8 @@ enum State {
     Sent,
     /// No session.
     Lost { retry_at: Instant },
+    /// The agent cannot run it: nothing was or will be done.
+    Refused,
     /// Waiting after a full queue.
     BackingOff { retry_at: Instant },
 }
@@ -157,7 +161,7 @@ impl RemoteCall<'_> {
         let sink = Box::new(move |reply| drop(sender.send(reply)));
         let _open = self.site.access.registry.open_call(self.id, self.site.agent, sink);
         self.send_command();
-        if self.sent == 0 && self.has_no_session() {
+        if self.sent == 0 && self.is_lost() && self.has_no_session() {
             return Err(self.not_connected());
         }
         loop {
@@ -213,10 +217,15 @@ impl RemoteCall<'_> {
     /// Sends the command to the local session, or through the gateway that has it.
     fn send(&mut self) -> Result<(), SendError> {
         let (access, agent) = (&self.site.access, self.site.agent);
+        if self.remote_command.code.is_some() && access.registry.lacks_python(agent) {
+            return Err(SendError::Unsupported);
+        }
         match access.registry.send(agent, self.frame.clone()) {
             Err(SendError::NotConnected) => {
                 let link = access.peers.link_to(agent)?;
-                link.send(agent, self.id, true, &self.frame)?;
+                let needs_python = self.remote_command.code.is_some();
+                let kind = PeerMessageKind::Command { needs_python };
+                link.send(agent, self.id, kind, &self.frame)?;
                 self.route = Route::Peer(link);
             }
             sent => {
@@ -237,6 +246,7 @@ impl RemoteCall<'_> {
                 }
             }
             Err(SendError::Full) => self.back_off(),
+            Err(SendError::Unsupported) => self.state = State::Refused,
             Err(error @ (SendError::NotConnected | SendError::Connecting)) => {
                 let now = monotonic();
                 if !self.is_lost() {
@@ -256,7 +266,7 @@ impl RemoteCall<'_> {
         let (agent, text) = (self.site.agent, to_frame(message));
         let sent = match &self.route {
             Route::Local => self.site.access.registry.send(agent, text),
-            Route::Peer(link) => link.send(agent, self.id, false, &text),
+            Route::Peer(link) => link.send(agent, self.id, PeerMessageKind::About, &text),
         };
         if sent.is_err() && matches!(self.state, State::Sent) {
             self.back_off();
@@ -287,6 +297,11 @@ impl RemoteCall<'_> {
             }
             CallReply::Announce => {
                 self.announce();
+                None
+            }
+            CallReply::Call(call) => {
+                let reply = answer_call(self.remote_command, &call);
+                self.send_message(&ToAgent::Reply(Box::new(reply)));
                 None
             }
             CallReply::Broken => {
@@ -342,6 +357,7 @@ impl RemoteCall<'_> {
         let lost_for = now.saturating_duration_since(self.lost_at);
         match self.state {
             State::Sent => None,
+            State::Refused => Some(Err(RemoteError::Unsupported { reason: NO_PYTHON.to_owned() })),
             State::BackingOff { retry_at } => {
                 if retry_at <= now {
                     self.send_command();

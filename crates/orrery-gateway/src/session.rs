@@ -158,12 +158,13 @@ async fn open_session(
         return refused(RefusalCode::Unreadable, error.to_string());
     }
     let id = agent.uuid.uuid();
+    let runs_python = hello.python;
     let Some(opened) = record_session(gateway, id, hello).await? else { return Err(revoked().1) };
     if opened.from_another_process {
         notify_second_process(gateway, agent).await;
     }
     let number = opened.number;
-    match gateway.registry.attach(id, number) {
+    match gateway.registry.attach(id, number, runs_python) {
         Ok(attached) => Ok((number, attached)),
         Err(refusal) => {
             record_end(gateway, id, number).await;

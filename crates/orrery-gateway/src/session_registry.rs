@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use orrery_agent::protocol::{CommandResult, FromAgent, Refusal, RefusalCode, RejectionCode};
+use orrery_agent::protocol::{
+    CommandResult, FromAgent, HandlerCall, Refusal, RefusalCode, RejectionCode,
+};
 use orrery_base::lock::IgnorePoison;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -21,7 +23,7 @@ const QUEUE_MAX: usize = 1024;
 /// Maximum number of sessions per gateway.
 const SESSIONS_MAX: usize = 20_000;
 /// Maximum number of messages about one command per session.
-const MESSAGES_MAX: u32 = 1000;
+const MESSAGES_MAX: u32 = 10_000;
 
 /// Reply to a command.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub(crate) enum CallReply {
     Accepted,
     Busy,
     Announce,
+    Call(Box<HandlerCall>),
     Answer(Box<CommandResult>),
     Rejected {
         code: RejectionCode,
@@ -54,6 +57,7 @@ struct PendingCall {
 
 struct Session {
     number: i64,
+    runs_python: bool,
     frames: mpsc::Sender<Frame>,
     end: watch::Sender<Option<Refusal>>,
 }
@@ -75,6 +79,8 @@ pub(crate) enum SendError {
     Full,
     /// A connection is being established; retry shortly.
     Connecting,
+    /// The agent runs native handlers only.
+    Unsupported,
 }
 
 /// An agent exceeded the message limit of a command.
@@ -156,7 +162,12 @@ impl SessionRegistry {
     }
 
     /// Registers a session and ends the agent's former one.
-    pub(crate) fn attach(&self, agent: Uuid, number: i64) -> Result<AttachedSession, Refusal> {
+    pub(crate) fn attach(
+        &self,
+        agent: Uuid,
+        number: i64,
+        runs_python: bool,
+    ) -> Result<AttachedSession, Refusal> {
         let mut inner = self.lock();
         if inner.sessions.get(&agent).is_some_and(|known| known.number > number) {
             return Err(superseded());
@@ -167,7 +178,7 @@ impl SessionRegistry {
         }
         let (sender, frames) = mpsc::channel(QUEUE_MAX);
         let (ender, end) = watch::channel(None);
-        let session = Session { number, frames: sender, end: ender };
+        let session = Session { number, runs_python, frames: sender, end: ender };
         match inner.sessions.insert(agent, session) {
             Some(former) => {
                 former.end.send_replace(Some(superseded()));
@@ -217,6 +228,11 @@ impl SessionRegistry {
         self.lock().sessions.get(&agent).map(|session| session.number)
     }
 
+    /// Returns true if an agent that is connected here runs native handlers only.
+    pub(crate) fn lacks_python(&self, agent: Uuid) -> bool {
+        self.lock().sessions.get(&agent).is_some_and(|session| !session.runs_python)
+    }
+
     /// Opens a call, before its command is sent.
     pub(crate) fn open_call(self: &Arc<Self>, id: Uuid, agent: Uuid, sink: ReplySink) -> OpenCall {
         self.lock().calls.insert(id, PendingCall { agent, sink, message_count: 0, is_over: false });
@@ -240,6 +256,7 @@ impl SessionRegistry {
             FromAgent::Accepted { id } => (id, CallReply::Accepted),
             FromAgent::Busy { id } => (id, CallReply::Busy),
             FromAgent::Announce { id } => (id, CallReply::Announce),
+            FromAgent::Call(call) => (call.id, CallReply::Call(call)),
             FromAgent::Result(answer) => (answer.id, CallReply::Answer(answer)),
             FromAgent::Rejected { id, code, reason } => (id, CallReply::Rejected { code, reason }),
             FromAgent::Hello(_) | FromAgent::Pong => return Ok(()),
@@ -272,6 +289,9 @@ impl SessionRegistry {
         &self.metrics
     }
 }
+
+/// Rejection of a Python handler by an agent that runs native handlers only.
+pub(crate) const NO_PYTHON: &str = "the remote agent is older than the server, and runs native handlers only; install the program of the server's version on its machine";
 
 pub(crate) fn superseded() -> Refusal {
     Refusal {
@@ -318,13 +338,13 @@ mod tests {
     fn the_newest_session_gets_what_is_sent() {
         let registry = registry();
         assert_eq!(registry.send(AGENT, "a".into()), Err(SendError::NotConnected));
-        let mut first = registry.attach(AGENT, 1).unwrap();
+        let mut first = registry.attach(AGENT, 1, false).unwrap();
         let (_open, replies) = call(&registry);
-        let mut second = registry.attach(AGENT, 2).unwrap();
+        let mut second = registry.attach(AGENT, 2, false).unwrap();
         assert!(matches!(replies.try_recv(), Ok(CallReply::Broken)), "it has to be sent again");
         let refusal = first.end.borrow().clone().unwrap();
         assert_eq!(refusal.code, RefusalCode::Superseded);
-        assert_eq!(registry.attach(AGENT, 1).unwrap_err().code, RefusalCode::Superseded);
+        assert_eq!(registry.attach(AGENT, 1, false).unwrap_err().code, RefusalCode::Superseded);
         registry.send(AGENT, "b".into()).unwrap();
         assert_eq!(second.frames.try_recv().unwrap().as_str(), "b");
         assert!(first.frames.try_recv().is_err());
@@ -359,7 +379,7 @@ mod tests {
     #[test]
     fn a_full_queue_is_refused() {
         let registry = registry();
-        let _attached = registry.attach(AGENT, 1).unwrap();
+        let _attached = registry.attach(AGENT, 1, false).unwrap();
         for _ in 0..QUEUE_MAX {
             registry.send(AGENT, Frame::default()).unwrap();
         }

@@ -10,5 +10,5 @@ pub mod target_host;
 pub use handler_host::{
     ContentError, ContentSource, Discovered, FileContents, HandlerCallbacks, HandlerHosts,
     HandlerManifest, HandlerParameter, HostLimits, HostedHandler, HostsError, NoParameters,
-    Parameters, Reply,
+    Parameters, Reply, SetCode, remove_old_files,
 };

@@ -67,6 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             secrets: &LocalSecrets,
             clock: &|| Timestamp(0),
             log_level: LogLevel::Info,
+            server: None,
         };
         for (_, resource) in &resources {
             let run = HandlerRun {

@@ -11,7 +11,7 @@ use orrery_model::{
 use serde_json::Value;
 
 use crate::error::{Cause, HandlerError, TargetError};
-use crate::handler_run::{HandlerRun, Mode, RunContext};
+use crate::handler_run::{HandlerRun, Mode, RunContext, ServerCalls};
 use crate::target::{CancelCause, CancelToken, ContentDigest, Target};
 use crate::target_cache::TargetCache;
 use crate::transport_error::TransportErrorKind;
@@ -152,6 +152,11 @@ impl<'a> Context<'a> {
 
     pub fn cache(&self) -> &'a TargetCache {
         self.services.cache
+    }
+
+    /// Server of a run that happens on another machine.
+    pub fn server(&self) -> Option<&'a dyn ServerCalls> {
+        self.services.server
     }
 
     pub fn cancel_token(&self) -> &'a CancelToken {

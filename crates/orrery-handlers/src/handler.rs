@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::context::{Context, changed};
 use crate::error::HandlerError;
-use crate::handler_run::Mode;
+use crate::handler_run::{Mode, PortableCode};
 use crate::target::{ContentDigest, ReadAhead};
 
 /// Brings resources of one type into their desired state. Called by the executor.
@@ -45,6 +45,11 @@ pub trait Handler: Send + Sync {
     /// a read, and calls `Context::begin_effect` before an effect that must not be repeated.
     fn reads_back(&self) -> bool {
         false
+    }
+
+    /// Code with which the handler can run on another machine, if it is not built in.
+    fn portable_code(&self) -> Option<&dyn PortableCode> {
+        None
     }
 
     /// Path to watch for drift, if there is one.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use orrery_model::{LogLevel, Resource, ResourceId, Timestamp, VersionNumber};
+use serde_json::{Map, Value};
 
 use crate::error::HandlerError;
 use crate::secrets::Secrets;
@@ -84,6 +85,8 @@ pub struct RunContext<'a> {
     pub clock: &'a (dyn Fn() -> Timestamp + Sync),
     /// Log lines below this level are dropped.
     pub log_level: LogLevel,
+    /// Server of a run that happens on another machine; `None` where the engine is.
+    pub server: Option<&'a dyn ServerCalls>,
 }
 
 impl fmt::Debug for RunContext<'_> {
@@ -130,4 +133,59 @@ impl fmt::Debug for EffectGate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EffectGate").field("is_unknown", &self.is_unknown).finish_non_exhaustive()
     }
+}
+
+/// Reply to a call: a status as in HTTP, and a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerReply {
+    pub status: u16,
+    pub result: Value,
+}
+
+/// Calls of a handler on another machine to the server of its run.
+pub trait ServerCalls: Send + Sync {
+    /// Makes a call, and waits for the reply.
+    ///
+    /// # Errors
+    /// If the run ends before the reply, or there is none in time.
+    fn call(
+        &self,
+        method: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<ServerReply, HandlerError>;
+}
+
+/// A part of a file of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodePart {
+    /// Size of the whole file.
+    pub size: u64,
+    pub content: Vec<u8>,
+}
+
+/// Code of a handler that can run on another machine, and the services it expects there.
+pub trait PortableCode: Send + Sync {
+    /// Returns the SHA-256 of the description of the code, in hexadecimal digits.
+    ///
+    /// # Errors
+    /// If the code cannot be read.
+    fn digest(&self) -> Result<String, HandlerError>;
+
+    /// Environment that the code belongs to: a UUID.
+    fn environment(&self) -> &str;
+
+    /// Returns a part of the description or of a file of the code, by SHA-256; `None` for all
+    /// other digests.
+    ///
+    /// # Errors
+    /// If the code cannot be read.
+    fn read(
+        &self,
+        digest: &str,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Result<Option<CodePart>, HandlerError>;
+
+    /// Answers a call of the handler. `changed` is true if a requirement has changed.
+    fn answer(&self, method: &str, arguments: &Map<String, Value>, changed: bool) -> ServerReply;
 }

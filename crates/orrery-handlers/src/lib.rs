@@ -43,7 +43,10 @@ mod worker_pool;
 pub use context::{Context, EffectStart, changed};
 pub use error::{Cause, HandlerError, TargetError, TargetVerb};
 pub use handler::{Crud, Handler};
-pub use handler_run::{BeforeChange, Contents, EffectGate, Mode, NoContents};
+pub use handler_run::{
+    BeforeChange, CodePart, Contents, EffectGate, Mode, NoContents, PortableCode, ServerCalls,
+    ServerReply,
+};
 pub use read_ahead_window::ReadAheadWindow;
 pub use registry::Registry;
 pub use removal::{HandlerCapabilities, Unmanaged};

@@ -20,6 +20,8 @@ struct Entry {
     /// `None` for Python handlers, which declare it themselves.
     declaration: Option<ResourceType>,
     handler: Arc<dyn Handler>,
+    /// A Python handler that uses the files and programs of its agent's machine.
+    uses_machine: bool,
 }
 
 impl fmt::Debug for Registry {
@@ -43,12 +45,26 @@ impl Registry {
     /// Adds a resource type; the last one of an entity wins.
     pub fn register(&mut self, declaration: ResourceType, handler: Arc<dyn Handler>) {
         let entity = declaration.entity.clone();
-        self.entries.insert(entity, Entry { declaration: Some(declaration), handler });
+        let entry = Entry { declaration: Some(declaration), handler, uses_machine: false };
+        self.entries.insert(entity, entry);
     }
 
     /// Adds a Python handler, which declares its resource type itself; overrides an earlier entry.
     pub fn register_hosted(&mut self, entity: String, handler: Arc<dyn Handler>) {
-        self.entries.insert(entity.into(), Entry { declaration: None, handler });
+        let entry = Entry { declaration: None, handler, uses_machine: false };
+        self.entries.insert(entity.into(), entry);
+    }
+
+    /// Marks a Python handler as one that uses the files and programs of its agent's machine.
+    pub fn mark_machine_user(&mut self, entity: &str) {
+        if let Some(entry) = self.entries.get_mut(entity) {
+            entry.uses_machine = entry.declaration.is_none();
+        }
+    }
+
+    /// Returns true for a Python handler that is known to use its agent's machine.
+    pub fn uses_machine(&self, entity: &str) -> bool {
+        self.entries.get(entity).is_some_and(|entry| entry.uses_machine)
     }
 
     /// Returns the handler of an entity, by its full name.

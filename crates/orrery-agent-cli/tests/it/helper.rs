@@ -115,6 +115,7 @@ fn run(
         secrets: &LocalSecrets,
         clock: &orrery_handlers::clock::now,
         log_level: LogLevel::Debug,
+        server: None,
     };
     run.run_remotely(&Registry::native(), remote, &context)
 }
@@ -380,7 +381,7 @@ fn a_helper_without_messages_ends_by_itself() {
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let idle_timeout = Duration::from_millis(200);
-        let served = orrery_agent::once::serve(input, std::io::sink(), idle_timeout);
+        let served = orrery_agent::once::serve(input, std::io::sink(), idle_timeout, None);
         ended.send(served.is_ok())
     });
     assert_eq!(end.recv_timeout(SOON), Ok(true));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +12,9 @@ use orrery_base::thread::spawn_named;
 use orrery_handlers::target::{ProcessControl, RemoteProcess};
 use uuid::Uuid;
 
-use crate::protocol::{CommandResult, FromAgent, Hello, MESSAGE_MAX, RejectionCode, ToAgent};
+use crate::protocol::{
+    CommandResult, FromAgent, HandlerCall, Hello, MESSAGE_MAX, RejectionCode, ToAgent,
+};
 
 /// Limit of output before the greeting, such as that of a login shell.
 const NOISE_MAX: usize = 64 * 1024;
@@ -31,6 +34,7 @@ pub(super) enum CallEvent {
     Accepted,
     Busy,
     Announce,
+    Call(Box<HandlerCall>),
     Result(Box<CommandResult>),
     Rejected {
         code: RejectionCode,
@@ -67,6 +71,8 @@ pub(super) struct Connection {
     outgoing: Mutex<Option<Sender<Outgoing>>>,
     greeting: Mutex<Receiver<Greeting>>,
     control: Box<dyn ProcessControl>,
+    /// The helper runs Python handlers.
+    runs_python: AtomicBool,
 }
 
 impl Connection {
@@ -94,7 +100,17 @@ impl Connection {
             outgoing: Mutex::new(Some(outgoing)),
             greeting: Mutex::new(greeting),
             control,
+            runs_python: AtomicBool::new(false),
         }))
+    }
+
+    /// Takes over what the helper can do from its greeting.
+    pub(super) fn learn(&self, hello: &Hello) {
+        self.runs_python.store(hello.python, Ordering::Release);
+    }
+
+    pub(super) fn runs_python(&self) -> bool {
+        self.runs_python.load(Ordering::Acquire)
     }
 
     /// Waits for the first message.
@@ -259,6 +275,7 @@ fn read_messages(
             FromAgent::Accepted { id } => shared.report(id, CallEvent::Accepted),
             FromAgent::Busy { id } => shared.report(id, CallEvent::Busy),
             FromAgent::Announce { id } => shared.report(id, CallEvent::Announce),
+            FromAgent::Call(call) => shared.report(call.id, CallEvent::Call(call)),
             FromAgent::Result(result) => shared.report(result.id, CallEvent::Result(result)),
             FromAgent::Rejected { id, code, reason } => {
                 shared.report(id, CallEvent::Rejected { code, reason });

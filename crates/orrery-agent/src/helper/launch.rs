@@ -96,7 +96,10 @@ fn start(
         .map_err(|error| refused(format!("cannot start a thread: {error}")))?;
     let wait = stop.remaining().map_or(START_TIMEOUT, |left| left.min(START_TIMEOUT));
     Ok(match connection.greeting(wait) {
-        Some(Greeting::Hello(hello)) if hello.protocol == PROTOCOL => Started::Helper(connection),
+        Some(Greeting::Hello(hello)) if hello.protocol == PROTOCOL => {
+            connection.learn(&hello);
+            Started::Helper(connection)
+        }
         Some(Greeting::Hello(hello)) => Started::Said(format!(
             "the helper is version {} with protocol {}; this program has {PROTOCOL}",
             hello.program_version, hello.protocol

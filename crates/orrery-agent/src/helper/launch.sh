@@ -51,7 +51,7 @@ start() {
             say 'impossible the upload is incomplete'
         }
         mv -f "$cache/$upload" "$file" || say "impossible $file cannot be written"
-        find "$cache" -type f -mtime +7 -exec rm -f {} + 2>/dev/null
+        find "$cache"/helper-* "$cache"/upload-* -prune -type f -mtime +7 -exec rm -f {} + 2>/dev/null
     else
         verified "$file" || say "missing $digest $cache"
         touch -c "$file"

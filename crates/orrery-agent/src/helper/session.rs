@@ -23,6 +23,7 @@ use super::binaries::HelperBinaries;
 use super::connection::{CallEvent, Connection, to_line};
 use super::launch::{Launch, launch};
 use super::verified::VerifiedRuns;
+use crate::calls::answer_call;
 use crate::protocol::{Command, CommandResult, MESSAGE_MAX, RejectionCode, ToAgent};
 
 /// Poll interval for cancellation while waiting.
@@ -137,7 +138,7 @@ impl Remote for HelperSession {
         let mut calls = Vec::new();
         for run in runs {
             let (contents, secrets) = (BTreeMap::new(), BTreeMap::new());
-            let command = RemoteCommand { run: *run, contents, secrets, log_level };
+            let command = RemoteCommand { run: *run, contents, secrets, log_level, code: None };
             let Ok((id, line)) = self.encode(&command) else { continue };
             calls.push((run.resource, id, connection.call(id, line)));
         }
@@ -190,6 +191,10 @@ impl HelperSession {
         // A helper that is gone before the command is sent is started again, once.
         for is_last in [false, true] {
             let connection = self.connection(stop)?;
+            if command.code.is_some() && !connection.runs_python() {
+                let reason = "the helper for this platform runs native handlers only".to_owned();
+                return Err(RemoteError::Unsupported { reason });
+            }
             let call = Call {
                 session: self,
                 connection: &connection,
@@ -299,6 +304,11 @@ impl Call<'_> {
             }
             CallEvent::Announce => {
                 self.announce();
+                None
+            }
+            CallEvent::Call(call) => {
+                let reply = answer_call(self.command, &call);
+                self.connection.send(&ToAgent::Reply(Box::new(reply)));
                 None
             }
             CallEvent::Broken { was_sent: true } => {

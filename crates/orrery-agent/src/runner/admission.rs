@@ -64,6 +64,9 @@ impl Shared {
         if is_announcing {
             self.send(FromAgent::Announce { id });
         }
+        if is_active {
+            self.repeat_calls(id);
+        }
         is_active
     }
 
@@ -84,7 +87,11 @@ impl Shared {
                 return refuse(RejectionCode::Unreadable, text);
             }
         }
-        if self.registry.handler(resource.id.entity()).is_none() {
+        if command.code.is_some() && self.code_runner.is_none() {
+            let text = "this agent runs native handlers only, and the handler is in Python";
+            return refuse(RejectionCode::UnknownType, text.to_owned());
+        }
+        if command.code.is_none() && self.registry.handler(resource.id.entity()).is_none() {
             let text = format!(
                 "this agent has no handler for {}; it may be older than the server",
                 resource.id.entity()
@@ -94,6 +101,14 @@ impl Shared {
         let entity = resource.id.entity();
         if self.policy.as_ref().is_some_and(|policy| !policy.allows_type(entity)) {
             let text = format!("the policy of the machine does not list the type {entity}");
+            return refuse(RejectionCode::Policy, text);
+        }
+        if command.code.is_some()
+            && self.policy.as_ref().is_some_and(|policy| !policy.allows_python())
+        {
+            let text = format!(
+                "the handler of {entity} is in Python, whose code can do whatever the user of the agent can; the policy of the machine does not allow that with `python = true`"
+            );
             return refuse(RejectionCode::Policy, text);
         }
         self.check_epoch(&command)?;

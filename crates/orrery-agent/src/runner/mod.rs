@@ -6,6 +6,7 @@
 //! ```
 
 mod admission;
+mod calls;
 mod results;
 mod workers;
 
@@ -24,10 +25,12 @@ use orrery_model::{Resource, ResourceId};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
+use self::calls::PendingCall;
+use crate::code_runner::CodeRunner;
 use crate::journal::Journal;
 use crate::policy::Policy;
 use crate::policy_target::PolicyTarget;
-use crate::protocol::{Command, FromAgent};
+use crate::protocol::{CallReply, Command, FromAgent};
 
 /// Limits of an agent.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +66,8 @@ pub struct RunnerSetup {
     /// Record of commands for senders that repeat them; `None` if they do not.
     pub journal: Option<Journal>,
     pub limits: Limits,
+    /// Runner of Python handlers; `None` to run native ones only.
+    pub code_runner: Option<Arc<dyn CodeRunner>>,
 }
 
 impl fmt::Debug for RunnerSetup {
@@ -97,6 +102,9 @@ struct State {
     busy_resources: BTreeSet<ResourceId>,
     /// Commands that wait for the record of their change; true once recorded.
     announcing: BTreeMap<Uuid, bool>,
+    /// Calls that wait for a reply, by command and number.
+    calls: BTreeMap<(Uuid, u64), PendingCall>,
+    last_call: u64,
     ended: Vec<(Arc<QueuedCommand>, RunOutcome)>,
     closed: bool,
 }
@@ -107,6 +115,7 @@ struct Shared {
     target: Arc<dyn Target>,
     policy: Option<Arc<Policy>>,
     limits: Limits,
+    code_runner: Option<Arc<dyn CodeRunner>>,
     /// Serializes admission across sessions.
     admission: Mutex<()>,
     state: Mutex<State>,
@@ -116,7 +125,7 @@ struct Shared {
     target_cache: Mutex<(Instant, Arc<TargetCache>)>,
     /// Channel for results while a session exists.
     outbox: Mutex<Option<UnboundedSender<FromAgent>>>,
-    /// Starts of changes were recorded.
+    /// Starts of changes were recorded, or calls were answered.
     change_recorded: Condvar,
     /// A result is available, or was sent.
     ended: Condvar,
@@ -167,7 +176,7 @@ impl Runner {
     /// # Errors
     /// If no thread can be started.
     pub fn start(setup: RunnerSetup) -> io::Result<Self> {
-        let RunnerSetup { scope, registry, target, policy, journal, limits } = setup;
+        let RunnerSetup { scope, registry, target, policy, journal, limits, code_runner } = setup;
         let target = match &policy {
             Some(policy) => Arc::new(PolicyTarget::new(target, Arc::clone(policy))),
             None => target,
@@ -178,6 +187,7 @@ impl Runner {
             target,
             policy,
             limits,
+            code_runner,
             admission: Mutex::default(),
             state: Mutex::default(),
             journal: journal.map(Mutex::new),
@@ -218,6 +228,11 @@ impl Runner {
             *noted = true;
         }
         self.0.change_recorded.notify_all();
+    }
+
+    /// Handles the server's reply to a call. One that nothing waits for is dropped.
+    pub fn reply(&self, reply: CallReply) {
+        self.0.receive_reply(reply);
     }
 
     /// Commands that are queued or running.

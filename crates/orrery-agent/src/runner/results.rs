@@ -9,8 +9,10 @@ use orrery_base::lock::IgnorePoison;
 use orrery_handlers::clock::now;
 use orrery_handlers::run::RunOutcome;
 use orrery_model::{Change, ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus};
+use serde_json::Value;
 
 use super::{QueuedCommand, Shared};
+use crate::calls::is_too_deep;
 use crate::journal::JournalError;
 use crate::protocol::{CommandKind, CommandResult, FromAgent};
 
@@ -98,12 +100,26 @@ pub(super) fn cancelled_outcome() -> RunOutcome {
 
 /// Outcome of a command that started before a restart of the agent and must not be repeated.
 pub(super) fn interrupted_outcome() -> RunOutcome {
-    let message = "the agent was restarted during the run".to_owned();
+    let message = "the agent was restarted during the run, which is not repeated: what it did is unknown, and the next run starts by reading the current state".to_owned();
     let values = serde_json::Map::new();
     let line = LogLine { at: now(), level: LogLevel::Error, message, values };
     let (status, change) = (OutcomeStatus::Failed, Change::default());
     let outcome = Outcome { status, change, facts: Vec::new(), log: vec![line] };
     RunOutcome { unclear: true, repeated: true, ..outcome.into() }
+}
+
+/// Replaces values that are nested too deeply for parsers.
+fn replace_deep_values(result: &mut CommandResult) {
+    let replace = |value: &mut Value| {
+        if is_too_deep(value) {
+            *value = "left out: it is nested too deeply".into();
+        }
+    };
+    result.outcome.log.iter_mut().flat_map(|line| line.values.values_mut()).for_each(replace);
+    for change in &mut result.outcome.change.attributes {
+        replace(&mut change.current);
+        replace(&mut change.desired);
+    }
 }
 
 /// Counts written bytes and drops them.
@@ -122,6 +138,7 @@ impl io::Write for ByteCounter {
 
 /// Truncates a result that exceeds the message size.
 fn truncate_result(mut result: CommandResult) -> CommandResult {
+    replace_deep_values(&mut result);
     let mut counted = ByteCounter(0);
     let length = serde_json::to_writer(&mut counted, &result).map_or(0, |()| counted.0);
     if length <= RESULT_MAX {

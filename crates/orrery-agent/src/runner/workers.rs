@@ -9,10 +9,12 @@ use orrery_base::lock::IgnorePoison;
 use orrery_handlers::clock::now;
 use orrery_handlers::run::{HandlerRun, RunContext, RunOutcome, no_handler_outcome};
 use orrery_handlers::{
-    BeforeChange, CancelCause, HandlerError, JobSource, NextJob, TargetCache, WorkerPool,
+    BeforeChange, CancelCause, EffectGate, Handler, HandlerError, JobSource, NextJob, ServerCalls,
+    TargetCache, WorkerPool,
 };
 use orrery_model::ResourceId;
 
+use super::calls::CommandCalls;
 use super::results::interrupted_outcome;
 use super::{QueuedCommand, Shared, State};
 use crate::convert::{CommandContents, CommandSecrets};
@@ -29,7 +31,7 @@ const CACHE_TTL: Duration = Duration::from_secs(10);
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Poll interval for cancellation while waiting.
-const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl JobSource for Shared {
     type State = State;
@@ -98,17 +100,20 @@ impl Shared {
         {
             journal.lock().ignore_poison().record_started(id)?;
         }
-        let entity = queued.resource.id.entity();
-        let Some(handler) = self.registry.handler(entity) else {
-            return Ok(no_handler_outcome(entity).into());
+        let Some(handler) = self.handler(queued) else {
+            return Ok(no_handler_outcome(queued.resource.id.entity()).into());
         };
+        // Foreign code does not promise that a part of it can be repeated.
         if queued.repeated
             && command.what == CommandKind::Deploy
-            && handler.must_not_repeat(&queued.resource.attributes)
+            && (command.code.is_some() || handler.must_not_repeat(&queued.resource.attributes))
         {
             return Ok(interrupted_outcome());
         }
         let announce = || self.announce(queued);
+        let calls = CommandCalls { shared: self, queued };
+        let begin = || calls.begin_effect();
+        let has_effects = command.code.is_some() && command.what == CommandKind::Deploy;
         let run = HandlerRun {
             purpose: command.purpose(),
             resource: &queued.resource,
@@ -119,7 +124,8 @@ impl Shared {
             reason: &command.reason,
             stop: &queued.stop,
             before_change: command.wants_announcement.then_some(BeforeChange(&announce)),
-            effects: None,
+            effects: has_effects
+                .then_some(EffectGate { is_unknown: command.unknown_effect, begin: &begin }),
         };
         let target_cache = self.fresh_cache();
         let context = RunContext {
@@ -131,11 +137,24 @@ impl Shared {
             },
             clock: &now,
             log_level: command.log_level,
+            server: command.code.is_some().then_some(&calls as &dyn ServerCalls),
         };
-        let mut run_outcome = run.run(&**handler, &*self.target, &context);
+        let mut run_outcome = run.run(&*handler, &*self.target, &context);
         run_outcome.repeated |= queued.repeated;
         tracing::debug!(command = %id, resource = %queued.resource.id, status = run_outcome.outcome.status.as_str(), "command ended");
         Ok(run_outcome)
+    }
+
+    /// Returns the handler of a command.
+    fn handler(&self, queued: &QueuedCommand) -> Option<Arc<dyn Handler>> {
+        let command = &queued.command;
+        match &command.code {
+            Some(code) => {
+                let runner = self.code_runner.as_ref()?;
+                Some(runner.handler(code, command.resource.version))
+            }
+            None => self.registry.handler(queued.resource.id.entity()).cloned(),
+        }
     }
 
     fn fresh_cache(&self) -> Arc<TargetCache> {

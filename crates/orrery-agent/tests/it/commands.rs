@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orrery_agent::Policy;
 use orrery_agent::journal::{Journal, JournalLimits};
 use orrery_agent::protocol::{Command, CommandKind, CommandResult, FromAgent, WireResource};
 use orrery_agent::runner::{CommandScope, Limits, Runner, RunnerSetup};
+use orrery_agent::{CodeRunner, Policy};
 use orrery_handlers::{Durability, LocalTarget, Registry};
 use orrery_model::{LogLevel, ResourceFlags, ResourceId, VersionNumber};
 use serde_json::{Value, json};
@@ -41,6 +41,8 @@ pub(crate) fn command(entity: &str, attribute: &str, value: &str, attributes: &V
         reason: "a test".to_owned(),
         contents: [].into(),
         secrets: [].into(),
+        code: None,
+        unknown_effect: false,
         wants_announcement: false,
         deadline_ms: Some(60_000),
         log_level: LogLevel::Debug,
@@ -133,6 +135,24 @@ impl Harness {
     }
 
     pub(crate) fn with_policy(journal: &Path, limits: Limits, policy: Option<Policy>) -> Self {
+        Harness::with(journal, limits, policy, None)
+    }
+
+    /// With a runner of the code that commands name.
+    pub(crate) fn with_code(
+        journal: &Path,
+        policy: Option<Policy>,
+        code_runner: Option<Arc<dyn CodeRunner>>,
+    ) -> Self {
+        Harness::with(journal, Limits::default(), policy, code_runner)
+    }
+
+    fn with(
+        journal: &Path,
+        limits: Limits,
+        policy: Option<Policy>,
+        code_runner: Option<Arc<dyn CodeRunner>>,
+    ) -> Self {
         let runner = Runner::start(RunnerSetup {
             scope: CommandScope::Agents { environment: ENVIRONMENT, names: vec![NAME.to_owned()] },
             registry: Registry::native(),
@@ -140,6 +160,7 @@ impl Harness {
             policy: policy.map(Arc::new),
             journal: Some(Journal::open(journal, JournalLimits::default()).unwrap()),
             limits,
+            code_runner,
         });
         let runner = runner.unwrap();
         let (outbox, said) = unbounded_channel();

@@ -32,7 +32,7 @@ struct RunningAgent {
 
 impl RunningAgent {
     fn start(state: &Path) -> Self {
-        let agent = AgentProcess::start(open(state), Limits::default(), QUICK, None).unwrap();
+        let agent = AgentProcess::start(open(state), Limits::default(), QUICK, None, None).unwrap();
         let stop = CancellationToken::new();
         let ended = tokio::spawn(agent.run(stop.clone()));
         RunningAgent { stop, ended }
@@ -167,8 +167,8 @@ async fn a_server_without_tls_is_not_a_gateway() {
 #[tokio::test]
 async fn an_agent_must_join_before_it_runs() {
     let directory = tempfile::tempdir().unwrap();
-    let refused =
-        AgentProcess::start(open(directory.path()), Limits::default(), QUICK, None).unwrap_err();
+    let refused = AgentProcess::start(open(directory.path()), Limits::default(), QUICK, None, None)
+        .unwrap_err();
     assert!(refused.to_string().contains("orrery agent join"), "{refused}");
 }
 

@@ -10,15 +10,15 @@ use orrery_handlers::clock::now;
 use orrery_handlers::run::{Purpose, Remote, RemoteCommand, RemoteError, RunContext, RunOutcome};
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{
-    Contents, Durability, HandlerError, LocalTarget, NoContents, Registry, SecretError,
-    SecretSource, Secrets, TargetCache,
+    CodePart, Contents, Context, Durability, Handler, HandlerError, LocalTarget, NoContents,
+    PortableCode, Registry, SecretError, SecretSource, Secrets, ServerReply, TargetCache,
 };
 use orrery_model::{
-    Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId,
+    Attributes, Change, Fact, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId,
     SecretText, Status, Timestamp,
 };
 use orrery_scheduler::{Event, Filter};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::world::{DeployResult, World, command, file, resource, scripted};
 
@@ -31,6 +31,7 @@ struct SeenCommand {
     contents: BTreeMap<String, Vec<u8>>,
     secrets: BTreeMap<String, String>,
     wants_announcement: bool,
+    code: Option<String>,
 }
 
 type RemoteScript = dyn Fn(&RemoteCommand<'_>) -> Result<RunOutcome, RemoteError> + Send + Sync;
@@ -54,6 +55,7 @@ impl Remote for ScriptedRemote {
                 .map(|(name, secret)| (name.clone(), secret.expose().to_owned()))
                 .collect(),
             wants_announcement: command.run.before_change.is_some(),
+            code: command.code.as_ref().map(|code| code.digest.clone()),
         });
         (self.answer)(command)
     }
@@ -101,6 +103,7 @@ fn run_locally(command: &RemoteCommand<'_>) -> RunOutcome {
         secrets: &orrery_handlers::LocalSecrets,
         clock: &now,
         log_level: command.log_level,
+        server: None,
     };
     command.run.run(&**handler, &target, &context)
 }
@@ -180,18 +183,79 @@ fn remote_errors_determine_status_and_message() {
 }
 
 #[test]
-fn python_handlers_do_not_run_on_remote_agents() {
+fn handlers_without_portable_code_do_not_run_on_remote_agents() {
     let remote = ScriptedRemote::new(|command| Ok(run_locally(command)));
     let mut world = world(&remote);
-    // Like a Python handler, which overrides a native one.
+    // Registered like a Python handler, and without code that could travel.
     let scripted_handler = world.registry.handler("std::testing::ScriptedResource").unwrap();
     let handler = Arc::clone(scripted_handler);
     world.registry.register_hosted("corp::Thing".to_owned(), handler);
     let ran = world.deploy(&[resource("corp::Thing", "a", "{}", &[])]);
     let (status, text) = message(&ran);
     assert_eq!(status, OutcomeStatus::Unavailable);
-    assert!(text.contains("corp::Thing") && text.contains("Python handler"), "{text}");
+    assert!(text.contains("corp::Thing") && text.contains("only where the server"), "{text}");
     assert!(remote.seen_commands().is_empty());
+}
+
+/// A handler whose code can travel.
+struct TravellingHandler;
+
+impl Handler for TravellingHandler {
+    fn run(&self, _: &Attributes, _: &mut Context<'_>) -> Outcome {
+        panic!("it runs elsewhere")
+    }
+
+    fn facts(&self, _: &Attributes, _: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
+        Ok(Vec::new())
+    }
+
+    fn portable_code(&self) -> Option<&dyn PortableCode> {
+        Some(self)
+    }
+
+    fn watched_path<'i>(&self, _: &'i ResourceId) -> Option<&'i str> {
+        None
+    }
+}
+
+impl PortableCode for TravellingHandler {
+    fn digest(&self) -> Result<String, HandlerError> {
+        Ok("c0de".to_owned())
+    }
+
+    fn environment(&self) -> &'static str {
+        "e"
+    }
+
+    fn read(&self, _: &str, _: u64, _: usize) -> Result<Option<CodePart>, HandlerError> {
+        Ok(None)
+    }
+
+    fn answer(&self, _: &str, _: &Map<String, Value>, _: bool) -> ServerReply {
+        ServerReply { status: 200, result: Value::Null }
+    }
+}
+
+#[test]
+fn python_handlers_travel_with_their_code() {
+    let remote = ScriptedRemote::new(|command| {
+        let outcome = Outcome {
+            status: OutcomeStatus::Deployed,
+            change: Change::default(),
+            facts: Vec::new(),
+            log: Vec::new(),
+        };
+        assert!(command.run.effects.is_some_and(|gate| !gate.is_unknown));
+        Ok(outcome.into())
+    });
+    let mut world = world(&remote);
+    // A class in code replaces the native handler of its entity.
+    let entity = "std::testing::ScriptedResource";
+    world.registry.register_hosted(entity.to_owned(), Arc::new(TravellingHandler));
+    world.deploy(&[resource(entity, "a", "{}", &[])]);
+    let seen = remote.seen_commands();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].code.as_deref(), Some("c0de"));
 }
 
 /// A store of one content.

@@ -2,6 +2,8 @@
 //! Other methods are rejected.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -154,18 +156,25 @@ impl HandlerCallbacks {
         Ok(Reply::ok(json!({ "file": file })))
     }
 
+    /// Returns a content; with `offset` and `bytes` a part of it.
     fn get_file(&self, arguments: &Map<String, Value>) -> Answer {
         let path = self.files.directory().join(self.fetched(arguments)?);
-        let length =
-            std::fs::metadata(&path).map_err(|error| read_error_reply(&path, &error))?.len();
-        if length > CONTENT_BYTES_MAX as u64 {
+        let number = |name: &str| arguments.get(name).and_then(Value::as_u64);
+        let failed = |error: std::io::Error| read_error_reply(&path, &error);
+        let mut file = File::open(&path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let offset = number("offset").unwrap_or(0).min(size);
+        let bytes = number("bytes").unwrap_or(u64::MAX).min(size - offset);
+        if bytes > CONTENT_BYTES_MAX as u64 {
             return Err(Reply::refused(
                 413,
                 "the content is too large; read it from the directory of files",
             ));
         }
-        let content = std::fs::read(&path).map_err(|error| read_error_reply(&path, &error))?;
-        Ok(Reply::ok(json!({ "content": BASE64.encode(content) })))
+        let mut content = Vec::new();
+        file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+        file.take(bytes).read_to_end(&mut content).map_err(failed)?;
+        Ok(Reply::ok(json!({ "content": BASE64.encode(content), "size": size })))
     }
 
     fn stat_file(&self, arguments: &Map<String, Value>) -> Answer {

@@ -100,6 +100,23 @@ impl FileContents {
         Ok(Some(sha1))
     }
 
+    /// Returns true if the directory has the content with this SHA-1, undamaged.
+    pub(super) fn has_exact(&self, sha1: &str) -> bool {
+        is_sha1(sha1)
+            && std::fs::read(self.directory.join(sha1))
+                .is_ok_and(|content| sha1_hex(&content) == sha1)
+    }
+
+    /// Stores a content that was fetched from another machine, under its SHA-1 or another id.
+    pub(super) fn store_fetched(&self, name: &str, content: &[u8]) -> Result<(), ContentError> {
+        check(name)?;
+        let sha1 = sha1_hex(content);
+        if is_sha1(name) && sha1 != name {
+            return Err(ContentError::NotItsHash { id: name.to_owned(), sha1 });
+        }
+        self.write(name, content)
+    }
+
     /// Returns true if a content has this id.
     pub(super) fn has(&self, id: &str) -> Result<bool, ContentError> {
         check(id)?;
@@ -136,14 +153,23 @@ impl FileContents {
         if self.source.is_none() {
             return 0;
         }
-        let Ok(entries) = std::fs::read_dir(&self.directory) else { return 0 };
-        let is_old = |path: &Path| {
-            let written = std::fs::metadata(path).and_then(|found| found.modified());
-            written.is_ok_and(|at| now.duration_since(at).is_ok_and(|ago| ago > unused_for))
-        };
-        let old = entries.flatten().map(|entry| entry.path()).filter(|path| is_old(path));
-        old.filter(|path| std::fs::remove_file(path).is_ok()).count()
+        remove_old_files(&self.directory, unused_for, now)
     }
+}
+
+/// Removes files of a directory that were written long ago. Returns their number.
+pub fn remove_old_files(directory: &Path, unused_for: Duration, now: SystemTime) -> usize {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let is_old = |path: &Path| {
+        let written = std::fs::metadata(path).and_then(|found| found.modified());
+        written.is_ok_and(|at| now.duration_since(at).is_ok_and(|ago| ago > unused_for))
+    };
+    let old = entries.flatten().map(|entry| entry.path()).filter(|path| is_old(path));
+    old.filter(|path| std::fs::remove_file(path).is_ok()).count()
+}
+
+fn is_sha1(id: &str) -> bool {
+    id.len() == 40 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Rejects ids that lead out of the directory.

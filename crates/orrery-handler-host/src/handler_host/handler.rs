@@ -1,8 +1,9 @@
 //! Handler that runs in a host, as the executor uses it.
 
+use std::fmt;
 use std::sync::Arc;
 
-use orrery_handlers::{CancelCause, Context, Handler, HandlerError, Mode};
+use orrery_handlers::{CancelCause, Context, Handler, HandlerError, Mode, PortableCode};
 use orrery_model::{Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId};
 use serde_json::Value;
 
@@ -12,14 +13,27 @@ use super::operation::OperationEnd;
 use super::pool::{HandlerHosts, OperationResult};
 
 /// Serves all entities with handlers in its hosts' code.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HostedHandler {
     hosts: Arc<HandlerHosts>,
+    code: Option<Arc<dyn PortableCode>>,
+}
+
+impl fmt::Debug for HostedHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostedHandler").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
 }
 
 impl HostedHandler {
     pub fn new(hosts: Arc<HandlerHosts>) -> Self {
-        HostedHandler { hosts }
+        HostedHandler { hosts, code: None }
+    }
+
+    /// Adds the code with which the handlers can run on other machines.
+    #[must_use]
+    pub fn with_code(self, code: Arc<dyn PortableCode>) -> Self {
+        HostedHandler { code: Some(code), ..self }
     }
 
     fn run_operation(
@@ -99,6 +113,10 @@ impl Handler for HostedHandler {
             }
             other => Err(failure(other, context)),
         }
+    }
+
+    fn portable_code(&self) -> Option<&dyn PortableCode> {
+        self.code.as_deref()
     }
 
     fn watched_path<'i>(&self, _: &'i ResourceId) -> Option<&'i str> {

@@ -16,13 +16,16 @@ mod host;
 mod messages;
 mod operation;
 mod pool;
+mod portable;
+mod server_calls;
 
 pub use callbacks::{
     Discovered, HandlerCallbacks, HandlerParameter, NoParameters, Parameters, Reply,
 };
-pub use file_contents::{ContentError, ContentSource, FileContents};
+pub use file_contents::{ContentError, ContentSource, FileContents, remove_old_files};
 pub use handler::HostedHandler;
 pub use pool::{HandlerHosts, HandlerManifest, HostsError};
+pub use portable::SetCode;
 
 use std::time::Duration;
 

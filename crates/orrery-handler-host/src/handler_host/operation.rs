@@ -14,6 +14,7 @@ use super::HostLimits;
 use super::callbacks::{HandlerCallbacks, Reply};
 use super::host::{Host, HostLoss, HostMessage, OperationHandle};
 use super::messages::{Report, ServerCall};
+use super::server_calls;
 
 /// Callback that requests the start of a non-repeatable effect.
 const BEGIN_EFFECT: &str = "begin_effect";
@@ -51,13 +52,18 @@ pub(super) fn wait_for_operation(
                 lines.into_iter().for_each(|line| context.add_line(line));
             }
             Ok(HostMessage::Call(call)) => {
-                let reply = if call.method == BEGIN_EFFECT {
-                    begin_effect(&call, context)
-                } else {
-                    let changed = !context.changed_dependencies().is_empty();
-                    services.call(&call.method, &call.args, changed)
+                let q = call.q;
+                let reply = match context.server() {
+                    _ if call.method == BEGIN_EFFECT => begin_effect(&call, context),
+                    Some(server) => {
+                        server_calls::answer(server, &services.files, call.method, call.args)
+                    }
+                    None => {
+                        let changed = !context.changed_dependencies().is_empty();
+                        services.call(&call.method, &call.args, changed)
+                    }
                 };
-                host.reply(handle.number, call.q, &reply);
+                host.reply(handle.number, q, &reply);
             }
             Ok(HostMessage::Report(report)) => {
                 host.finish(handle.number);

@@ -145,6 +145,7 @@ pub(crate) fn with_context<T>(
         secrets: &LocalSecrets,
         clock: &now,
         log_level: LogLevel::Debug,
+        server: None,
     };
     let mut resource = Resource::new(id, Attributes::parse("{}").unwrap(), vec![required]);
     resource.flags.report_only = mode == Mode::ReportOnly;

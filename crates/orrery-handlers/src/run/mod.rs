@@ -5,7 +5,7 @@ mod remote;
 mod sanitize;
 mod secret_refs;
 
-pub use remote::{Remote, RemoteCommand, RemoteError};
+pub use remote::{Remote, RemoteCode, RemoteCommand, RemoteError};
 pub use sanitize::sanitize_outcome;
 
 pub use crate::handler_run::{HandlerRun, Purpose, RunContext};

@@ -12,7 +12,7 @@ use super::secret_refs::{self, Redactor};
 use super::{HandlerRun, RunContext, RunOutcome, outcome_without_run};
 use crate::error::HandlerError;
 use crate::handler::Handler;
-use crate::handler_run::Contents;
+use crate::handler_run::{Contents, PortableCode};
 use crate::registry::Registry;
 
 /// Limit of the contents of one command, in bytes.
@@ -55,6 +55,22 @@ pub struct RemoteCommand<'a> {
     pub secrets: BTreeMap<String, SecretText>,
     /// Handler log lines below this level are dropped.
     pub log_level: LogLevel,
+    /// Code of a handler that is not built in.
+    pub code: Option<RemoteCode<'a>>,
+}
+
+/// Code of the handler of a remote run.
+#[derive(Clone)]
+pub struct RemoteCode<'a> {
+    /// SHA-256 of its description, in hexadecimal digits.
+    pub digest: String,
+    pub portable: &'a dyn PortableCode,
+}
+
+impl fmt::Debug for RemoteCode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteCode({})", self.digest)
+    }
 }
 
 impl fmt::Debug for RemoteCommand<'_> {
@@ -160,21 +176,28 @@ impl HandlerRun<'_> {
 /// Builds the command and the redactor of its result, or the outcome if that is impossible.
 fn build_command<'a>(
     run: HandlerRun<'a>,
-    registry: &Registry,
+    registry: &'a Registry,
     remote: &dyn Remote,
     context: &RunContext<'_>,
 ) -> Result<(RemoteCommand<'a>, Option<Redactor>), Outcome> {
     let resource = run.resource;
     let failed = |text: String| outcome_without_run(OutcomeStatus::Failed, LogLevel::Error, text);
-    let handler = native_handler(resource, registry, remote)?;
+    let handler = find_handler(resource, registry, remote)?;
     let stored = secret_refs::stored_secrets(&resource.attributes, context.secrets)
         .map_err(|error| failed(error.to_string()))?;
     let (secrets, redactor) =
         stored.map_or_else(Default::default, |stored| (stored.secrets, Some(stored.redactor)));
     let contents = match handler {
-        Some(handler) => contents(resource, handler, context.contents)
+        RemoteHandler::Native(handler) => contents(resource, handler, context.contents)
             .map_err(|error| failed(error.to_string()))?,
-        None => BTreeMap::new(),
+        RemoteHandler::Code(_) | RemoteHandler::Offered => BTreeMap::new(),
+    };
+    let code = match handler {
+        RemoteHandler::Code(portable) => {
+            let digest = portable.digest().map_err(|error| failed(error.to_string()))?;
+            Some(RemoteCode { digest, portable })
+        }
+        RemoteHandler::Native(_) | RemoteHandler::Offered => None,
     };
     let size: usize = contents.values().map(|content| content.len()).sum();
     if size > CONTENTS_MAX {
@@ -183,16 +206,26 @@ fn build_command<'a>(
         )));
     }
     let log_level = context.log_level;
-    Ok((RemoteCommand { run, contents, secrets, log_level }, redactor))
+    Ok((RemoteCommand { run, contents, secrets, log_level, code }, redactor))
 }
 
-/// Returns the native handler of a resource; `None` if only its agent has one. Fails with the
-/// outcome of a resource that its agent cannot handle.
-fn native_handler<'r>(
+/// Handler of a run on a remote agent.
+#[derive(Clone, Copy)]
+enum RemoteHandler<'r> {
+    Native(&'r dyn Handler),
+    /// In code that the agent fetches.
+    Code(&'r dyn PortableCode),
+    /// Only its agent has one.
+    Offered,
+}
+
+/// Returns the handler of a resource. Fails with the outcome of a resource that its agent cannot
+/// handle.
+fn find_handler<'r>(
     resource: &Resource,
     registry: &'r Registry,
     remote: &dyn Remote,
-) -> Result<Option<&'r dyn Handler>, Outcome> {
+) -> Result<RemoteHandler<'r>, Outcome> {
     let entity = resource.id.entity();
     let refuse = |status, text: String| Err(outcome_without_run(status, LogLevel::Error, text));
     // Handlers in module code have no declaration here.
@@ -201,16 +234,19 @@ fn native_handler<'r>(
     let offered = remote.offered_types();
     if let Some(offered) = offered.iter().find(|offered| offered.entity == entity) {
         return match offered.check_resource(&resource.id, &resource.attributes) {
-            Ok(()) => Ok(native),
+            Ok(()) => Ok(native.map_or(RemoteHandler::Offered, RemoteHandler::Native)),
             Err(error) => refuse(OutcomeStatus::Failed, error.to_string()),
         };
     }
-    if native.is_some() {
-        return Ok(native);
+    if let Some(native) = native {
+        return Ok(RemoteHandler::Native(native));
     }
-    if hosted.is_some() {
+    if let Some(hosted) = hosted {
+        if let Some(code) = hosted.portable_code() {
+            return Ok(RemoteHandler::Code(code));
+        }
         let text = format!(
-            "{entity} has a Python handler, and remote agents run only native handlers; assign the resource to an agent that is not remote"
+            "the handler of {entity} runs only where the server runs handlers; assign the resource to an agent that is not remote"
         );
         return refuse(OutcomeStatus::Unavailable, text);
     }

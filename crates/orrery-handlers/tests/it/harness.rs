@@ -64,6 +64,7 @@ impl<'t> Agent<'t> {
             secrets: &LocalSecrets,
             clock: &|| Timestamp(0),
             log_level: LogLevel::Debug,
+            server: None,
         };
         let mut context = Context::new(&run, self.target, &services);
         let handler = self.registry.handler(resource.id.entity()).unwrap();

@@ -76,6 +76,7 @@ fn announce_to(remote: &dyn Remote, agent: &str, lease: Lease, permit: &Permit) 
         contents: Default::default(),
         secrets: Default::default(),
         log_level: LogLevel::Error,
+        code: None,
     };
     if let Err(error) = remote.run(&command) {
         tracing::debug!(%error, agent, "epoch not announced; the remote agent learns it from the next command");

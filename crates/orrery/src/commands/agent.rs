@@ -2,12 +2,15 @@
 
 use std::error::Error;
 use std::io::BufReader;
+use std::sync::Arc;
 
 use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
 use orrery_agent::once::IDLE_TIMEOUT;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{AgentError, AgentProcess, Policy, ReconnectBackoff, StateDirectory};
+use orrery_agent_python::{PythonRunner, cache_directory};
+use orrery_base::byte_size;
 use orrery_base::error_chain::error_chain;
 use orrery_server::telemetry;
 use serde_json::json;
@@ -67,7 +70,8 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> 
 }
 
 pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
-    let AgentRun { serve: ServeOptions { state, workers, policy, log }, log_format } = options;
+    let AgentRun { serve: ServeOptions { state, workers, policy, host_memory, log }, log_format } =
+        options;
     let format = match log_format {
         Some(LogFormat::Json) => telemetry::LogFormat::Json,
         _ => telemetry::LogFormat::Text,
@@ -78,7 +82,10 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
     let policy = Policy::load(policy.as_deref()).map_err(|error| CliError::from_error(&error))?;
     let backoff = ReconnectBackoff::default();
-    let agent = AgentProcess::start(open_state(state)?, limits, backoff, policy);
+    let state = open_state(state)?;
+    let memory_max = (host_memory > 0).then(|| byte_size::from_mib(host_memory));
+    let python = PythonRunner::new(&state.path().join("python")).with_memory_max(memory_max);
+    let agent = AgentProcess::start(state, limits, backoff, policy, Some(Arc::new(python)));
     let agent = agent.map_err(|error| CliError::from_error(&error))?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
@@ -101,7 +108,8 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
 /// Runs the commands of standard input.
 pub(super) fn once() -> Result<Exit, CliError> {
     let input = BufReader::new(std::io::stdin());
-    let served = orrery_agent::once::serve(input, std::io::stdout(), IDLE_TIMEOUT);
+    let python = cache_directory().map(|cache| Arc::new(PythonRunner::new(&cache)) as _);
+    let served = orrery_agent::once::serve(input, std::io::stdout(), IDLE_TIMEOUT, python);
     served.map(|()| Exit::Done).map_err(|error| CliError::from_error(&error))
 }
 

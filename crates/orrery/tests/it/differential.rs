@@ -58,6 +58,7 @@ mod pages;
 mod plans;
 mod project_binding;
 mod pruning;
+mod python_agents;
 mod recovery;
 mod remote_agents;
 mod resource_examples;
@@ -143,6 +144,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(crashes::trials());
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
+    trials.extend(python_agents::trials());
     trials.extend(remote_agents::trials());
     trials.extend(offered_types::trials());
     trials.extend(install_script::trials());

@@ -38,7 +38,10 @@ end
 "#;
 
 /// Writes the inventory and a home directory in which both servers are known.
-fn write_inventory(project: &mut ScratchProject, hosts: &[(&str, &TestSshd)]) -> Result<()> {
+pub(crate) fn write_inventory(
+    project: &mut ScratchProject,
+    hosts: &[(&str, &TestSshd)],
+) -> Result<()> {
     let mut inventory = String::from("hosts:\n");
     let mut known = String::new();
     for (name, sshd) in hosts {

@@ -136,8 +136,13 @@ impl Agents {
             let gateway = gateway.parse()?;
             runtime.block_on(orrery_agent::join(&state, &gateway, &token, None))?;
             let backoff = ReconnectBackoff::default();
-            let agent =
-                AgentProcess::start(state, orrery_agent::runner::Limits::default(), backoff, None)?;
+            let agent = AgentProcess::start(
+                state,
+                orrery_agent::runner::Limits::default(),
+                backoff,
+                None,
+                None,
+            )?;
             runtime.spawn(agent.run(stop.clone()));
         }
         Ok(Agents { runtime, stop })

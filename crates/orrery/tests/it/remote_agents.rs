@@ -108,6 +108,11 @@ pub(crate) fn join(
 pub(crate) fn run(state: &Path) -> Result<Process> {
     let mut command = Command::new(BINARY);
     command.args(["agent", "run", "--log", "warn", "--state"]).arg(state);
+    started(&mut command)
+}
+
+/// Starts an agent, and waits until it reports that.
+pub(crate) fn started(command: &mut Command) -> Result<Process> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;

@@ -91,6 +91,11 @@ impl ScratchProject {
         Ok(fs::write(self.project.join("main.cf"), format!("{PRELUDE}{model}"))?)
     }
 
+    /// Directory of the project.
+    pub(crate) fn project(&self) -> &Path {
+        &self.project
+    }
+
     /// Writes a file of the project.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.project.join(name);

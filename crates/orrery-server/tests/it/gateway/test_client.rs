@@ -170,6 +170,7 @@ impl Identity {
             running: Vec::new(),
             machine: Machine { host_name: "web1".to_owned(), ..Machine::default() },
             types: Vec::new(),
+            python: false,
         })
     }
 
