@@ -18,7 +18,7 @@ ORRERY := $(TARGET_DIR)/release/orrery
 DIST := $(TARGET_DIR)/dist/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build build-agent console dist test check check-format lint unit-tests doc-tests check-docs script-tests sdk-tests console-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api bench-ssh fmt docs audit clean
+.PHONY: help setup run build build-agent console dist test check check-format lint unit-tests doc-tests check-docs script-tests sdk-tests console-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api bench-ssh bench-agents fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -151,6 +151,9 @@ bench-api: dist ## measure the API of a server (minutes; needs wrk, PostgreSQL a
 
 bench-ssh: ## install Ansible and pyinfra and compare deploys over SSH with them (minutes; needs sshd and a release build)
 	python3 bench/ssh/run.py $(BENCH_FLAGS)
+
+bench-agents: ## measure a gateway with 10,000 simulated agents (minutes; needs a release build and 20,000 descriptors)
+	python3 bench/agents/run.py $(BENCH_FLAGS)
 
 bench-deploy: ## measure deploys of 100,000 no-op resources (a minute)
 	python3 bench/deploy/run.py $(BENCH_FLAGS)
