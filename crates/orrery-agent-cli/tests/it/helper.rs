@@ -23,7 +23,7 @@ use tempfile::TempDir;
 const SOON: Duration = Duration::from_secs(30);
 
 /// The binary without debug information, as it is installed.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     static STRIPPED: OnceLock<TempDir> = OnceLock::new();
     let directory = STRIPPED.get_or_init(|| {
         let directory = TempDir::new().unwrap();
@@ -38,7 +38,7 @@ fn binary() -> PathBuf {
     directory.path().join("orrery-agent")
 }
 
-fn binaries() -> Arc<HelperBinaries> {
+pub(crate) fn binaries() -> Arc<HelperBinaries> {
     static BINARIES: OnceLock<Arc<HelperBinaries>> = OnceLock::new();
     let opened =
         || Arc::new(HelperBinaries::new(vec![HelperBinary::open(&binary(), "once").unwrap()]));
@@ -120,11 +120,11 @@ fn run(
     run.run_remotely(&Registry::native(), remote, &context)
 }
 
-fn deploy(remote: &dyn Remote, id: &str, attributes: &str) -> RunOutcome {
+pub(crate) fn deploy(remote: &dyn Remote, id: &str, attributes: &str) -> RunOutcome {
     run(remote, (id, attributes), &CancelToken::never(), None)
 }
 
-fn reason(outcome: &Outcome) -> String {
+pub(crate) fn reason(outcome: &Outcome) -> String {
     outcome.log.last().map(|line| line.message.clone()).unwrap_or_default()
 }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
 
 mod helper;
+mod hostile_helper;
+mod over_sshd;
 
 use std::process::{Command, Output};
 
