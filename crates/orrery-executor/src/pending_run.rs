@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use orrery_handlers::CancelToken;
-use orrery_model::{LogLevel, Resource, ResourceId, Timestamp, VersionNumber};
+use orrery_model::{DriftPolicy, LogLevel, Resource, ResourceId, Timestamp, VersionNumber};
 use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
 use orrery_store::{ActionKind, ResourceKey, StartedAction};
 
@@ -27,6 +27,8 @@ pub(crate) struct PendingRun {
     pub(crate) deployed_before: bool,
     /// Compliant at its last run.
     pub(crate) was_compliant: bool,
+    /// Policy for drift, if the run only looks for it.
+    pub(crate) looks_for_drift: Option<DriftPolicy>,
     pub(crate) changed_dependencies: Vec<ResourceId>,
     /// Record to write before a change for which dependents may reload.
     pub(crate) change_record: Option<(ResourceKey, VersionNumber)>,

@@ -13,6 +13,8 @@ pub(crate) struct ProgressRecorder {
     warnings: Vec<String>,
     parked: Vec<(ResourceId, u32)>,
     resolved: usize,
+    /// Resources that drifted, and whose policy asks operators.
+    drifted: Vec<ResourceId>,
 }
 
 impl ProgressRecorder {
@@ -42,6 +44,18 @@ impl ProgressRecorder {
 
     pub(crate) fn add_resolved(&mut self, count: usize) {
         self.resolved += count;
+    }
+
+    pub(crate) fn ask_about_drift(&mut self, id: ResourceId) {
+        self.drifted.push(id);
+    }
+
+    pub(crate) fn has_drifted(&self) -> bool {
+        !self.drifted.is_empty()
+    }
+
+    pub(crate) fn take_drifted(&mut self) -> Vec<ResourceId> {
+        std::mem::take(&mut self.drifted)
     }
 
     pub(crate) fn has_parked(&self) -> bool {

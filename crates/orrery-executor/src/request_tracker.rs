@@ -101,12 +101,14 @@ pub(crate) struct NewRequest {
 impl NewRequest {
     /// Describes the request of an event. `latest` is the task that was started last.
     pub(crate) fn new(event: &Event, scheduler: &Scheduler, latest: TaskNumber) -> Self {
-        let verified = matches!(event, Event::Verify(_) | Event::ResumeVerify { .. });
+        let verified =
+            matches!(event, Event::Verify(_) | Event::ResumeVerify { .. } | Event::Drift(_));
         let (filter, end_condition) = match event {
             Event::FactRefresh(ids) => (Filter::ids(ids.iter().cloned()), EndCondition::Facts),
             Event::Cancel(filter) => (filter.clone(), EndCondition::Cancelled),
             Event::DeployDirty(filter)
             | Event::Verify(filter)
+            | Event::Drift(filter)
             | Event::ResumeVerify { filter, .. } => {
                 (filter.clone(), EndCondition::Deploy { verified })
             }
@@ -373,7 +375,10 @@ impl TrackedRequest {
 /// for that, but does for consequences of a change such as a new version.
 fn is_only_verified(scheduler: &Scheduler, resource: ResourceIndex) -> bool {
     let reason = scheduler.scheduled(resource).map(|(_, reason)| reason);
-    matches!(reason, Some(Reason::RepairInterval | Reason::RepairCron | Reason::UserVerify))
+    matches!(
+        reason,
+        Some(Reason::RepairInterval | Reason::RepairCron | Reason::UserVerify | Reason::Drift)
+    )
 }
 
 #[cfg(test)]

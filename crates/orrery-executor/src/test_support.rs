@@ -81,6 +81,7 @@ pub(crate) fn pending_run(task: u64) -> PendingRun {
         skip: None,
         deployed_before: false,
         was_compliant: false,
+        looks_for_drift: None,
         changed_dependencies: Vec::new(),
         change_record: None,
         has_unknown_effect: false,

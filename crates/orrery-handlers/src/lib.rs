@@ -17,6 +17,7 @@ pub mod clock;
 mod context;
 mod cron;
 mod directory;
+pub mod drift;
 mod error;
 mod exec;
 mod file;

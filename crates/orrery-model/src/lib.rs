@@ -6,6 +6,7 @@
 
 mod canonical;
 mod change;
+mod drift;
 mod handler_support;
 mod host_inventory;
 mod id;
@@ -31,6 +32,7 @@ mod version;
 mod version_number;
 
 pub use change::{AttributeDiff, Change, ChangeKind};
+pub use drift::{DriftPolicies, DriftPolicy};
 pub use handler_support::HandlerSupport;
 pub use host_inventory::{
     HOSTS_MAX, HostInventory, HostValue, HostValueSource, InventoryHost, InventoryIssue,

@@ -77,6 +77,8 @@ pub enum Reason {
     NewVersion(VersionNumber),
     UserDeployDirty,
     UserVerify,
+    /// Its files changed, and no run did that.
+    Drift,
     /// The resource's retry timer fired.
     Retry {
         /// Failed runs so far.
@@ -116,6 +118,7 @@ impl fmt::Display for Reason {
             Reason::NewVersion(version) => write!(f, "version {version} was released"),
             Reason::UserDeployDirty => f.write_str("a deploy of dirty resources was requested"),
             Reason::UserVerify => f.write_str("a deploy or repair was requested"),
+            Reason::Drift => f.write_str("its files changed"),
             Reason::Retry { attempts: 0 } => {
                 f.write_str("it was not compliant, and its deploy interval passed")
             }

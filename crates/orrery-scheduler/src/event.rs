@@ -29,6 +29,8 @@ pub enum Event {
         filter: Filter,
         since: Timestamp,
     },
+    /// Runs resources whose files changed without a run. Parked ones stay parked.
+    Drift(Filter),
     /// Removes queued tasks and cancels running ones, at a user's request.
     Cancel(Filter),
     /// Stops these agents from starting new tasks. `None`: all known agents.

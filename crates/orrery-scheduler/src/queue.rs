@@ -21,6 +21,7 @@ pub(crate) enum Cause {
     NewVersion(VersionNumber),
     UserDeployDirty,
     UserVerify,
+    Drift,
     Retry(u32),
     RepairInterval,
     DeployCron,

@@ -54,6 +54,17 @@ impl Scheduler {
         self.request_all(slots, Priority::UserVerify, Cause::UserVerify, now);
     }
 
+    /// Requests resources whose files changed. A pending version or a failure takes precedence: it
+    /// runs them anyway.
+    pub(crate) fn verify_drifted(&mut self, filter: &Filter, now: Timestamp) {
+        let mut slots = self.slots_matching(filter);
+        slots.retain(|slot| {
+            let record = &self.resources[*slot];
+            !record.undeployable && !record.parked
+        });
+        self.request_all(slots, Priority::IntervalDeploy, Cause::Drift, now);
+    }
+
     fn unpark(&mut self, slots: &[u32]) {
         for slot in slots {
             let record = &mut self.resources[*slot];

@@ -104,6 +104,7 @@ impl Scheduler {
             Event::TaskFinished { task, result } => self.finish_task(task, result, now, commands),
             Event::DeployDirty(filter) => self.deploy_dirty(&filter, now),
             Event::Verify(filter) => self.verify_resources(&filter, None, now),
+            Event::Drift(filter) => self.verify_drifted(&filter, now),
             Event::ResumeVerify { filter, since } => {
                 self.verify_resources(&filter, Some(since), now);
             }
@@ -251,6 +252,7 @@ impl Scheduler {
             Cause::NewVersion(version) => Reason::NewVersion(version),
             Cause::UserDeployDirty => Reason::UserDeployDirty,
             Cause::UserVerify => Reason::UserVerify,
+            Cause::Drift => Reason::Drift,
             Cause::Retry(attempts) => Reason::Retry { attempts },
             Cause::RepairInterval => Reason::RepairInterval,
             Cause::DeployCron => Reason::DeployCron,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orrery_handlers::Registry;
-use orrery_model::{ResourceId, Timestamp, VersionNumber};
+use orrery_model::{DriftPolicies, ResourceId, Timestamp, VersionNumber};
 use orrery_scheduler::Event;
 
 use super::Engine;
@@ -76,6 +76,16 @@ impl Engine {
     /// Takes the resources with an effect that became unknown since the last call.
     pub fn take_unknown_effects(&self) -> Vec<ResourceId> {
         self.with_state(|state| state.effects.take_unreported())
+    }
+
+    /// Sets the reactions to drift, for runs that start from now on.
+    pub fn set_drift_policies(&self, policies: DriftPolicies) {
+        self.with_state(|state| state.drift_policies = policies);
+    }
+
+    /// Takes the resources that drifted since the last call, and whose policy asks operators.
+    pub fn take_drifted(&self) -> Vec<ResourceId> {
+        self.with_state(|state| state.progress.take_drifted())
     }
 
     /// Takes the number of unknowns resolved since the last call.

@@ -1,7 +1,9 @@
 //! Ends a run: reports to the scheduler, persists the outcome, updates requests.
 
 use orrery_handlers::run::RunOutcome;
-use orrery_model::{ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp};
+use orrery_model::{
+    ChangeKind, DriftPolicy, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp,
+};
 use orrery_scheduler::{Event, TaskResult};
 use orrery_store::ActionKind;
 
@@ -74,6 +76,12 @@ impl EngineState {
             }
             TaskResult::Cancelled => None,
         };
+        if run.looks_for_drift == Some(DriftPolicy::Ask)
+            && run.was_compliant
+            && outcome.status == OutcomeStatus::NonCompliant
+        {
+            self.progress.ask_about_drift(run.resource.id.clone());
+        }
         let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
         if (unclear || outcome.change.kind != ChangeKind::NoChange)
             && let Some(index) = self.scheduler.index_of(run.resource.id.as_str())

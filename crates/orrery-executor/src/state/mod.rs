@@ -14,7 +14,8 @@ use std::time::Duration;
 use orrery_handlers::clock::now;
 use orrery_handlers::{Permit, Registry};
 use orrery_model::{
-    Blocked, ChangeKind, OutcomeStatus, Resource, ResourceId, ResourceState, Timestamp,
+    Blocked, ChangeKind, DriftPolicies, OutcomeStatus, Resource, ResourceId, ResourceState,
+    Timestamp,
 };
 use orrery_scheduler::{
     ChangedFields, Event, Recovery, ResourceIndex, Scheduler, SchedulerCommand, TaskNumber,
@@ -65,6 +66,7 @@ pub(crate) struct EngineState {
     pub(crate) monitor: MonitorState,
     pub(crate) clock: EngineClock,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) drift_policies: DriftPolicies,
     /// Space for commands of the scheduler, empty between two events.
     commands: Vec<SchedulerCommand>,
 }
@@ -95,6 +97,7 @@ impl EngineState {
             monitor: MonitorState::default(),
             clock: EngineClock::new(now),
             lifecycle: Lifecycle::new(permit),
+            drift_policies: DriftPolicies::default(),
             commands: Vec::new(),
         }
     }
@@ -141,7 +144,10 @@ impl EngineState {
 
     /// Handles an event from outside the engine.
     pub(crate) fn handle_external_event(&mut self, mut event: Event) {
-        if matches!(event, Event::Verify(_) | Event::DeployDirty(_) | Event::DryRun(_)) {
+        if matches!(
+            event,
+            Event::Verify(_) | Event::Drift(_) | Event::DeployDirty(_) | Event::DryRun(_)
+        ) {
             self.sites.invalidate_caches();
         }
         if let Event::SettingsChanged(settings) = &mut event {
@@ -319,6 +325,7 @@ impl EngineState {
         self.scheduler.is_idle()
             || self.clock.has_moved()
             || self.progress.has_parked()
+            || self.progress.has_drifted()
             || self.effects.has_unreported()
             || self.requests.has_finished(self.writes.persisted())
     }

@@ -1,13 +1,19 @@
 //! Requests: submitted as events, ended by runs.
 
-use orrery_scheduler::Event;
+use orrery_model::ResourceId;
+use orrery_scheduler::{Event, Filter};
 
 use super::EngineState;
 use crate::request_tracker::{NewRequest, RequestId, RequestProgress, RunEnd};
 
 impl EngineState {
     /// Handles an event as a tracked request.
-    pub(crate) fn submit(&mut self, event: Event) -> RequestId {
+    pub(crate) fn submit(&mut self, mut event: Event) -> RequestId {
+        if let Event::Drift(filter) = &mut event
+            && filter.ids.is_none()
+        {
+            filter.ids = Some(self.watchable(filter));
+        }
         let new = NewRequest::new(&event, &self.scheduler, self.running.latest());
         if new.deploys() {
             self.sites.invalidate_caches();
@@ -18,6 +24,19 @@ impl EngineState {
         let ended = self.requests.finish_complete(self.writes.queued());
         self.write_soon_if(ended);
         id
+    }
+
+    /// Returns the resources in scope whose handlers name a path to watch.
+    fn watchable(&self, filter: &Filter) -> Vec<ResourceId> {
+        let matching = self.scheduler.resources_matching(filter).into_iter();
+        matching
+            .filter_map(|index| self.scheduler.id(index))
+            .filter(|id| {
+                let handler = self.registry.handler(id.entity());
+                handler.is_some_and(|handler| handler.watched_path(id).is_some())
+            })
+            .cloned()
+            .collect()
     }
 
     /// Records the end of a run; called after the scheduler handled it.

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use orrery_base::clock::monotonic;
 use orrery_handlers::CancelToken;
-use orrery_model::{Compliance, Resource, ResourceId, Timestamp};
+use orrery_model::{
+    Compliance, DriftPolicy, LastRunStatus, Resource, ResourceId, ResourceState, Timestamp,
+};
 use orrery_scheduler::{
-    AgentIndex, Decision, Dependency, Event, ResourceIndex, Start, TaskKind, TaskResult, decide,
+    AgentIndex, Decision, Dependency, Event, Reason, ResourceIndex, Start, TaskKind, TaskResult,
+    decide,
 };
 use orrery_store::{ActionKind, StartedAction};
 
@@ -34,8 +37,14 @@ impl EngineState {
             return self.apply(Event::TaskFinished { task: start.task, result });
         };
         let (resource, key) = self.resources.desired(position);
-        let (resource, flags) = (resource.clone(), resource.flags);
+        let mut resource = resource.clone();
         let state = index.and_then(|index| self.scheduler.state(index));
+        let looks_for_drift = state
+            .as_ref()
+            .filter(|_| kind == RunKind::Deploy)
+            .and_then(|state| self.drift_report(&resource.id, state, &start.reason));
+        resource.flags.report_only |= looks_for_drift.is_some();
+        let flags = resource.flags;
         let last_success = state.as_ref().and_then(|state| state.last_success);
         let mut skip = None;
         let mut changed_dependencies = Vec::new();
@@ -94,6 +103,7 @@ impl EngineState {
             deployed_before,
             was_compliant: state
                 .is_some_and(|state| state.compliance() == Some(Compliance::Compliant)),
+            looks_for_drift,
             changed_dependencies,
             change_record,
             has_unknown_effect,
@@ -104,6 +114,31 @@ impl EngineState {
         } else {
             self.queue.push(run);
         }
+    }
+
+    /// Returns the policy of a run that only reports: it was not requested, the resource was in its
+    /// desired state, and its policy does not repair drift.
+    fn drift_report(
+        &self,
+        id: &ResourceId,
+        state: &ResourceState,
+        reason: &Reason,
+    ) -> Option<DriftPolicy> {
+        let is_automatic = matches!(
+            reason,
+            Reason::Drift
+                | Reason::Retry { .. }
+                | Reason::RepairInterval
+                | Reason::DeployCron
+                | Reason::RepairCron
+                | Reason::Restart
+        );
+        let was_deployed = state.last_run == LastRunStatus::Successful
+            && matches!(state.compliance(), Some(Compliance::Compliant | Compliance::NonCompliant));
+        if !is_automatic || !was_deployed {
+            return None;
+        }
+        Some(self.drift_policies.of(id)).filter(|policy| *policy != DriftPolicy::Heal)
     }
 
     /// Returns true if the handler uses this machine, and does not merely wait for others.

@@ -13,10 +13,13 @@ pub use crate::handler_run::{HandlerRun, Purpose, RunContext};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::clock::now;
-use orrery_model::{Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus};
+use orrery_model::{
+    Attributes, Change, ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId,
+};
 use serde_json::Value;
 
 use crate::context::Context;
+use crate::drift::{DriftWatch, RunEnd, RunMark};
 use crate::handler::Handler;
 use crate::target::Target;
 
@@ -64,19 +67,68 @@ impl HandlerRun<'_> {
             }
         };
         let attributes = resolved.as_ref().map_or(&resource.attributes, |with| &with.attributes);
+        let watch = WatchedRun::begin(self, handler, target);
         let mut context = Context::new(self, target, run_context);
         let caught = catch_unwind(AssertUnwindSafe(|| {
             run_handler(handler, self.purpose, attributes, &mut context)
         }));
         let unclear = caught.is_err() || context.is_unclear();
         let outcome = caught.unwrap_or_else(|panic| panic_outcome(&*panic, &mut context));
-        let outcome = match resolved {
+        let mut outcome = match resolved {
             Some(resolved) => resolved.redactor.redact(outcome),
             None => outcome,
         };
         let (announced, repeated) = (context.has_announced(), context.was_repeated());
+        if let Some(watch) = watch {
+            watch.end(&mut outcome, announced);
+        }
         debug_assert!(!announced || self.before_change.is_some(), "announced without a callback");
         RunOutcome { outcome, announced, repeated, unclear }
+    }
+}
+
+/// A run whose path is watched for drift.
+struct WatchedRun<'a> {
+    watch: &'a dyn DriftWatch,
+    id: &'a ResourceId,
+    path: &'a str,
+    purpose: Purpose,
+    mark: RunMark,
+}
+
+impl<'a> WatchedRun<'a> {
+    fn begin(
+        run: &'a HandlerRun<'_>,
+        handler: &dyn Handler,
+        target: &'a dyn Target,
+    ) -> Option<Self> {
+        let id = &run.resource.id;
+        let (watch, purpose) = (target.drift_watch()?, run.purpose);
+        let path = handler.watched_path(id).filter(|_| purpose != Purpose::Facts)?;
+        let mark = watch.mark(path);
+        if purpose == Purpose::Deploy {
+            watch.begin_run(path);
+        }
+        Some(WatchedRun { watch, id, path, purpose, mark })
+    }
+
+    fn end(self, outcome: &mut Outcome, announced: bool) {
+        let status = outcome.status;
+        if self.purpose == Purpose::DryRun {
+            // Read ahead of its run, which does not happen if nothing differs.
+            if status != OutcomeStatus::Deployed || outcome.change.kind != ChangeKind::NoChange {
+                return;
+            }
+            self.watch.begin_run(self.path);
+        }
+        let end = RunEnd {
+            succeeded: matches!(status, OutcomeStatus::Deployed | OutcomeStatus::NonCompliant),
+            changed: announced || outcome.change.kind != ChangeKind::NoChange,
+        };
+        if let Err(refusal) = self.watch.end_run(self.id, self.path, self.mark, end) {
+            let (message, values) = (refusal.to_string(), serde_json::Map::new());
+            outcome.log.push(LogLine { at: now(), level: LogLevel::Warning, message, values });
+        }
     }
 }
 

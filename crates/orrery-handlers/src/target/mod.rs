@@ -34,6 +34,7 @@ pub use permit::{Moment, Permit};
 pub use shell::{LocalShell, ShellTarget};
 pub use transport::{ExecLimits, ProcessControl, RemoteProcess, Transport};
 
+use crate::drift::DriftWatch;
 use crate::error::{Cause, TargetError, TargetVerb};
 pub use crate::transport_error::{InterruptCause, TransportError, TransportErrorKind};
 
@@ -125,6 +126,11 @@ pub trait Target: Send + Sync {
     /// Returns the machine of the agent.
     fn machine(&self) -> AgentMachine<'_> {
         AgentMachine::Here
+    }
+
+    /// Returns the watch of its files, if there is one.
+    fn drift_watch(&self) -> Option<&dyn DriftWatch> {
+        None
     }
 
     /// Returns `None` if the path does not exist.

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use orrery_api::UploadBinding;
 use orrery_compiler::project::CompileLimits;
-use orrery_model::Pattern;
+use orrery_model::{DriftPolicy, Pattern};
 use orrery_store::ProjectBinding;
 
 use super::ProjectOptions;
@@ -316,4 +316,25 @@ pub(crate) struct Watch {
     /// Interval at which all resources are verified
     #[arg(long, value_name = "INTERVAL", default_value = "86400")]
     pub(crate) repair_interval: String,
+    /// Reaction to changes that no deploy made
+    #[arg(long, value_enum, default_value_t = OnDrift::Heal)]
+    pub(crate) on_drift: OnDrift,
+}
+
+/// Reaction to drift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnDrift {
+    /// Repair them
+    Heal,
+    /// Only report them, until the next requested deploy or repair
+    Report,
+}
+
+impl OnDrift {
+    pub(crate) fn policy(self) -> DriftPolicy {
+        match self {
+            OnDrift::Heal => DriftPolicy::Heal,
+            OnDrift::Report => DriftPolicy::Report,
+        }
+    }
 }

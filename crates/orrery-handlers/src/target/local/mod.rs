@@ -13,6 +13,7 @@ mod walk;
 use orrery_base::clock::monotonic;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd;
@@ -26,6 +27,7 @@ use super::{
     FileComparison, Group, Output, Ownership, RemovalMode, Request, Response, Result, Stat, Target,
     User, check_path,
 };
+use crate::drift::DriftWatch;
 use crate::error::{Cause, TargetError, TargetVerb};
 
 /// Durability of writes against power loss. Readers always see whole files.
@@ -47,6 +49,7 @@ pub struct LocalTarget {
     durability: Durability,
     variables: Variables,
     pending_sync: pending_sync::PendingSync,
+    watch: Option<Arc<dyn DriftWatch>>,
     web: http::Client,
     #[cfg(test)]
     faults: tests::Faults,
@@ -66,6 +69,12 @@ impl LocalTarget {
     #[must_use]
     pub fn with_variables(self, variables: Variables) -> Self {
         LocalTarget { variables, ..self }
+    }
+
+    /// Watches the files of resources after their runs.
+    #[must_use]
+    pub fn with_watch(self, watch: Arc<dyn DriftWatch>) -> Self {
+        LocalTarget { watch: Some(watch), ..self }
     }
 
     /// Fault injection point between two system calls, for tests.
@@ -130,6 +139,10 @@ fn failed(operation: TargetVerb, subject: &str, error: impl Into<io::Error>) -> 
 }
 
 impl Target for LocalTarget {
+    fn drift_watch(&self) -> Option<&dyn DriftWatch> {
+        self.watch.as_deref()
+    }
+
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
         let path = check_path(TargetVerb::Stat, path)?;
         retry_on_descriptor_exhaustion(None, || files::stat(path))
