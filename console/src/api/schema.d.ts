@@ -1980,6 +1980,7 @@ export interface components {
              * @description Remote agent that serves it.
              */
             remote_agent?: string | null;
+            connection?: null | components["schemas"]["AgentConnection"];
             paused: boolean;
             /** @description Only in a halted environment: true if the agent resumes with it. */
             unpause_on_resume?: boolean | null;
@@ -2004,6 +2005,35 @@ export interface components {
          * @enum {string}
          */
         AgentAction: "pause" | "unpause" | "keep-paused-on-resume" | "unpause-on-resume";
+        /** @description Connection to the machine of an agent, as it was at most ten seconds ago. */
+        AgentConnection: {
+            state: components["schemas"]["AgentConnectionState"];
+            /**
+             * Format: double
+             * @description Last round trip in milliseconds.
+             */
+            latency_ms?: number | null;
+            /**
+             * Format: date-time
+             * @description Time before which no attempt to connect is made. Absent if the next run tries at once.
+             */
+            retry_at?: string | null;
+            /**
+             * Format: date-time
+             * @description Time of the last message of a remote agent.
+             */
+            last_seen?: string | null;
+            /** @description Reason for the last failure. */
+            problem?: string | null;
+        };
+        /**
+         * @description State of the connection to an agent's machine. `connected`: it answers. `unresponsive`: the
+         *     connection exists, and the machine does not answer. `idle`: there is no connection, and none
+         *     is needed. `backing_off`: the last attempt failed. `circuit_open`: several attempts in a row
+         *     failed. `disconnected`: its remote agent has no session.
+         * @enum {string}
+         */
+        AgentConnectionState: "connected" | "unresponsive" | "idle" | "backing_off" | "circuit_open" | "disconnected";
         /** @description Placement of an agent: the machine on which its resources are applied. */
         AgentPlacement: {
             kind: components["schemas"]["PlacementKind"];
@@ -3071,7 +3101,7 @@ export interface components {
          * @description Kind of an operation.
          * @enum {string}
          */
-        OperationKind: "deploy" | "repair" | "dry_run" | "facts" | "clear" | "delete" | "cancel" | "unknown";
+        OperationKind: "deploy" | "repair" | "dry_run" | "facts" | "drift" | "clear" | "delete" | "cancel" | "unknown";
         /** @description Progress of a deploy or a repair, updated about once a second. */
         OperationProgress: {
             /**
@@ -3147,6 +3177,7 @@ export interface components {
                  * @description Remote agent that serves it.
                  */
                 remote_agent?: string | null;
+                connection?: null | components["schemas"]["AgentConnection"];
                 paused: boolean;
                 /** @description Only in a halted environment: true if the agent resumes with it. */
                 unpause_on_resume?: boolean | null;
@@ -4530,7 +4561,7 @@ export interface components {
          * @description Type of the value of a setting.
          * @enum {string}
          */
-        SettingType: "bool" | "integer" | "number" | "interval" | "cron" | "patterns" | "placements" | "choice" | "text";
+        SettingType: "bool" | "integer" | "number" | "interval" | "cron" | "patterns" | "placements" | "drift_policies" | "choice" | "text";
         /** @description New value of a setting. */
         SettingUpdate: {
             value: unknown;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use orrery_base::error_chain::error_chain;
 use orrery_base::lock::IgnorePoison;
 use orrery_handlers::clock::now;
+use orrery_handlers::drift::FileWatch;
 use orrery_handlers::target::Variables;
 use orrery_handlers::{LocalTarget, Registry};
 use tokio::signal::unix::{SignalKind, signal};
@@ -115,13 +116,16 @@ impl AgentProcess {
         let identity =
             joined.ok_or_else(|| AgentError::NotJoined(state.path().display().to_string()))?;
         let journal = Journal::open(&state.journal(), JournalLimits::default())?;
+        let watch = Arc::new(FileWatch::default());
+        let target = LocalTarget::default().with_variables(Variables::WithoutOwn);
         let runner = Runner::start(RunnerSetup {
             scope: CommandScope::Agents {
                 environment: identity.environment,
                 names: identity.names.clone(),
             },
             registry: Registry::native(),
-            target: Arc::new(LocalTarget::default().with_variables(Variables::WithoutOwn)),
+            target: Arc::new(target.with_watch(Arc::clone(&watch) as _)),
+            watch: Some(watch),
             policy: policy.map(Arc::new),
             journal: Some(journal),
             limits,

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use orrery_base::thread::spawn_named;
+use orrery_handlers::drift::FileWatch;
 use orrery_handlers::target::Variables;
 use orrery_handlers::{LocalTarget, Registry};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -53,10 +54,13 @@ pub fn serve(
     code_runner: Option<Arc<dyn CodeRunner>>,
 ) -> Result<(), HelperError> {
     let runs_python = code_runner.is_some();
+    let watch = Arc::new(FileWatch::default());
+    let target = LocalTarget::default().with_variables(Variables::WithoutOwn);
     let runner = Runner::start(RunnerSetup {
         scope: CommandScope::All,
         registry: Registry::native(),
-        target: Arc::new(LocalTarget::default().with_variables(Variables::WithoutOwn)),
+        target: Arc::new(target.with_watch(Arc::clone(&watch) as _)),
+        watch: Some(watch),
         policy: None,
         journal: None,
         limits: Limits { queued_max: 4096, ..Limits::default() },
@@ -152,6 +156,7 @@ fn pass_messages(
                 tracing::warn!(reason = refusal.reason, "refused by the sender");
                 return Ok(());
             }
+            ToAgent::Welcome(welcome) if welcome.drift => runner.report_drift(),
             ToAgent::Welcome(_) => {}
         }
     }

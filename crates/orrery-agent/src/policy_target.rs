@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use orrery_handlers::drift::DriftWatch;
 use orrery_handlers::target::{
     AccountName, Algorithm, CommandLine, ContentDigest, ExpectedContent, FileComparison, FileKind,
     Group, Output, Ownership, RemovalMode, Request, Response, Result, Stat, User, check_path,
@@ -110,6 +111,10 @@ impl PolicyTarget {
 impl Target for PolicyTarget {
     fn machine(&self) -> AgentMachine<'_> {
         self.target.machine()
+    }
+
+    fn drift_watch(&self) -> Option<&dyn DriftWatch> {
+        self.target.drift_watch()
     }
 
     fn stat(&self, path: &str) -> Result<Option<Stat>> {

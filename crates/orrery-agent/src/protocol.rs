@@ -90,7 +90,22 @@ pub enum FromAgent {
         code: RejectionCode,
         reason: String,
     },
+    /// Files of resources changed, and no command did that. Sent only after a `welcome` with
+    /// `drift`.
+    Drift(Drift),
     Pong,
+}
+
+/// Resources to verify.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drift {
+    /// Resources whose files changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<ResourceId>,
+    /// True if the agent has seen no changes so far: all resources that it could watch must be
+    /// verified, and are watched from then on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unwatched: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,6 +149,9 @@ pub struct Welcome {
     /// Addresses of all gateways of the server, for failover.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
+    /// True if the server wants to know of drift.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drift: bool,
 }
 
 /// Reason for a refused session or certificate. Also the body of every error response of the

@@ -93,9 +93,11 @@ pub(crate) async fn serve(
             return SessionEnd::Stopped;
         }
     };
+    let reports_drift;
     let session = match opened {
         Ok(OpenOutcome::Welcome(welcome, session)) => {
             on_welcome(&welcome);
+            reports_drift = welcome.drift;
             session
         }
         Ok(OpenOutcome::Refused(refusal)) => return SessionEnd::Refused(refusal),
@@ -104,6 +106,9 @@ pub(crate) async fn serve(
     let (outbox, outgoing) = unbounded_channel();
     let pongs = outbox.downgrade();
     runner.attach(outbox);
+    if reports_drift {
+        runner.report_drift();
+    }
     let end = session.run(runner, pongs, outgoing, &on_welcome, stop).await;
     runner.detach();
     match end {

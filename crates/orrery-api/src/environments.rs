@@ -18,6 +18,7 @@ string_enums! {
         Cron = "cron",
         Patterns = "patterns",
         Placements = "placements",
+        DriftPolicies = "drift_policies",
         Choice = "choice",
         Text = "text",
     }

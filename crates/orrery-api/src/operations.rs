@@ -16,6 +16,8 @@ string_enums! {
         Repair = "repair",
         DryRun = "dry_run",
         Facts = "facts",
+        /// Files changed, and their resources are verified.
+        Drift = "drift",
         Clear = "clear",
         Delete = "delete",
         Cancel = "cancel",

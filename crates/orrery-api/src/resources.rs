@@ -43,6 +43,19 @@ string_enums! {
         Unknown = "unknown",
     }
 
+    /// State of the connection to an agent's machine. `connected`: it answers. `unresponsive`: the
+    /// connection exists, and the machine does not answer. `idle`: there is no connection, and none
+    /// is needed. `backing_off`: the last attempt failed. `circuit_open`: several attempts in a row
+    /// failed. `disconnected`: its remote agent has no session.
+    pub enum AgentConnectionState {
+        Connected = "connected",
+        Unresponsive = "unresponsive",
+        Idle = "idle",
+        BackingOff = "backing_off",
+        CircuitOpen = "circuit_open",
+        Disconnected = "disconnected",
+    }
+
     /// Status of an agent. `unavailable`: its resources need a machine and there is none. `up`: an
     /// engine works for the environment and can reach the agent's machine. `down`: otherwise.
     pub enum AgentStatus {
@@ -312,6 +325,24 @@ pub struct PlacementAnswer {
     pub placements: BTreeMap<String, AgentPlacement>,
 }
 
+/// Connection to the machine of an agent, as it was at most ten seconds ago.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AgentConnection {
+    pub state: AgentConnectionState,
+    /// Last round trip in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<f64>,
+    /// Time before which no attempt to connect is made. Absent if the next run tries at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Time>,
+    /// Time of the last message of a remote agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<Time>,
+    /// Reason for the last failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
 /// An agent: one queue of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Agent {
@@ -322,6 +353,10 @@ pub struct Agent {
     /// Remote agent that serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_agent: Option<Uuid>,
+    /// Connection to its machine. Absent for the server's own machine, without a machine, and
+    /// while no engine works for the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<AgentConnection>,
     pub paused: bool,
     /// Only in a halted environment: true if the agent resumes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

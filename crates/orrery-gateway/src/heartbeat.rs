@@ -19,6 +19,8 @@ use super::{GatewayState, HEARTBEAT_MAX_AGE};
 
 /// Heartbeat interval; one statement covers all sessions.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// Heartbeats per record of round trips, which are accurate within ten seconds that way.
+const LATENCIES_EVERY: u32 = 2;
 /// Maximum number of agents checked individually; beyond, all are checked.
 const SINGLE_CHECKS_MAX: usize = 64;
 /// Retry delay after a store error.
@@ -41,6 +43,7 @@ pub(super) async fn run(state: GatewayState, addresses: Addresses) {
     let mut timer = tokio::time::interval(HEARTBEAT_INTERVAL);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut changes = None;
+    let mut beats = 0u32;
     loop {
         if changes.is_none() {
             match state.changes.subscribe(&state.services).await {
@@ -51,7 +54,9 @@ pub(super) async fn run(state: GatewayState, addresses: Addresses) {
         tokio::select! {
             () = state.stop.cancelled() => break,
             _ = timer.tick() => {
-                if let Err(error) = send(&state, &addresses).await {
+                beats = beats.wrapping_add(1);
+                let with_latencies = beats.is_multiple_of(LATENCIES_EVERY);
+                if let Err(error) = send(&state, &addresses, with_latencies).await {
                     tracing::warn!(%error, "heartbeat of the gateway failed");
                     timer.reset_at(Instant::now() + RETRY_AFTER);
                 }
@@ -143,12 +148,24 @@ async fn end_session(state: &GatewayState, agent: Uuid, number: i64) -> Result<(
     Ok(())
 }
 
-/// Sends one heartbeat and ends stale sessions.
-pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<(), ServiceError> {
+/// Sends one heartbeat, with the round trips of the sessions if asked, and ends stale sessions.
+pub(super) async fn send(
+    state: &GatewayState,
+    addresses: &Addresses,
+    with_latencies: bool,
+) -> Result<(), ServiceError> {
     let (uuid, addresses) = (state.id.into(), addresses.clone());
+    let latencies = with_latencies.then(|| {
+        let measured = state.registry.latencies().into_iter();
+        measured.map(|(agent, latency)| (agent.into(), latency)).collect::<Vec<_>>()
+    });
     let ended = state.services.with_store(move |store| {
-        let gateway =
-            GatewayHeartbeat { uuid, address: &addresses.agents, peer_address: &addresses.peers };
+        let gateway = GatewayHeartbeat {
+            uuid,
+            address: &addresses.agents,
+            peer_address: &addresses.peers,
+            latencies: latencies.as_deref(),
+        };
         let ended = store.gateways().record_heartbeat(&gateway, HEARTBEAT_MAX_AGE)?;
         let known = store.gateways().list(HEARTBEAT_MAX_AGE)?;
         Ok((ended, known.into_iter().map(|gateway| gateway.address).collect::<BTreeSet<_>>()))

@@ -24,6 +24,7 @@
 
 mod admission;
 mod certificate_authority;
+mod drift;
 mod enrolment;
 mod heartbeat;
 mod metrics;
@@ -206,7 +207,7 @@ impl GatewayRole {
         let addresses =
             heartbeat::Addresses { agents: address.clone(), peers: peer_address.clone() };
         // The store accepts sessions only for registered gateways.
-        if let Err(error) = heartbeat::send(&state, &addresses).await {
+        if let Err(error) = heartbeat::send(&state, &addresses, false).await {
             tracing::warn!(%error, "gateway not registered yet");
         }
         let heartbeat_task = tokio::spawn(heartbeat::run(state.clone(), addresses));

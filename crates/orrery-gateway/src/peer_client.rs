@@ -392,6 +392,7 @@ mod tests {
             uuid: orrery_model::Id::from_bytes([5; 16]),
             address,
             peer_address: address,
+            latencies: None,
         };
         store.gateways().record_heartbeat(&gateway, HEARTBEAT_MAX_AGE).unwrap();
         let facts = json!({});

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::GatewayState;
 use super::admission::{AdmittedAgent, revoked};
+use super::drift::{DriftLimit, request_verification};
 use super::session_registry::{AttachedSession, Frame, superseded};
 use super::truncate::{truncate_machine, truncate_text};
 
@@ -71,10 +72,13 @@ async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket)
     tracing::info!(agent = %id, names = ?agent.names, session = number, "remote agent connected");
     let heartbeat_seconds = u32::try_from(HEARTBEAT.as_secs()).unwrap_or(u32::MAX);
     let session = u64::try_from(number).unwrap_or_default();
-    let welcome = Welcome { agent: id, session, heartbeat_seconds, gateways: Vec::new() };
+    let welcome =
+        Welcome { agent: id, session, heartbeat_seconds, gateways: Vec::new(), drift: true };
     let welcome = WelcomeSource { welcome, addresses: gateway.addresses.subscribe() };
     let (finish, finishing) = oneshot::channel();
-    let writing = write(writer, welcome, frames, finishing);
+    let registry = gateway.registry.clone();
+    let on_ping = move || registry.record_ping(id, number);
+    let writing = write(writer, welcome, frames, finishing, on_ping);
     let mut writing = tokio::spawn(writing);
     let (reason, refusal) = tokio::select! {
         biased;
@@ -84,7 +88,7 @@ async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket)
             ("gateway shutdown", Some(Refusal { code: RefusalCode::Unavailable, reason }))
         }
         _ = &mut writing => ("connection broken", None),
-        reason = read(&gateway, id, &mut reader) => (reason, None),
+        reason = read(&gateway, &agent, &mut reader) => (reason, None),
     };
     // First: a revoked or superseded agent is unregistered whether it can be notified or not.
     gateway.registry.detach(id, number);
@@ -265,6 +269,7 @@ async fn write(
     mut welcome: WelcomeSource,
     mut frames: mpsc::Receiver<Frame>,
     mut finishing: oneshot::Receiver<Option<Refusal>>,
+    on_ping: impl Fn(),
 ) {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -280,7 +285,10 @@ async fn write(
                     // The session is over; the reason follows.
                     None => break (&mut finishing).await,
                 },
-                _ = heartbeat.tick() => to_frame(&ToAgent::Ping),
+                _ = heartbeat.tick() => {
+                    on_ping();
+                    to_frame(&ToAgent::Ping)
+                }
                 changed = welcome.changed() => changed,
             },
         };
@@ -303,7 +311,13 @@ async fn write(
 
 /// Reads the agent's messages; returns why reading ended. The stream below enforces the idle
 /// timeout, on bytes.
-async fn read(gateway: &GatewayState, id: Uuid, reader: &mut Reader) -> &'static str {
+async fn read(
+    gateway: &GatewayState,
+    agent: &RemoteAgentRecord,
+    reader: &mut Reader,
+) -> &'static str {
+    let id = agent.uuid.uuid();
+    let mut limit = DriftLimit::default();
     loop {
         let message = match reader.next().await {
             None | Some(Ok(Message::Close(_))) => return "closed by the agent",
@@ -313,6 +327,10 @@ async fn read(gateway: &GatewayState, id: Uuid, reader: &mut Reader) -> &'static
             Some(Ok(Message::Binary(_))) => None,
         };
         let Some(message) = message else { return "invalid message" };
+        if let FromAgent::Drift(drift) = message {
+            request_verification(gateway, agent, &mut limit, drift).await;
+            continue;
+        }
         if gateway.registry.deliver(id, message).is_err() {
             return "too many messages";
         }

@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use orrery_agent::protocol::{
     CommandResult, FromAgent, HandlerCall, Refusal, RefusalCode, RejectionCode,
 };
+use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -60,6 +62,10 @@ struct Session {
     runs_python: bool,
     frames: mpsc::Sender<Frame>,
     end: watch::Sender<Option<Refusal>>,
+    /// Time of the ping that waits for its answer.
+    pinged: Option<Instant>,
+    /// Last round trip.
+    latency: Option<Duration>,
 }
 
 /// The session's side of its registration.
@@ -178,7 +184,14 @@ impl SessionRegistry {
         }
         let (sender, frames) = mpsc::channel(QUEUE_MAX);
         let (ender, end) = watch::channel(None);
-        let session = Session { number, runs_python, frames: sender, end: ender };
+        let session = Session {
+            number,
+            runs_python,
+            frames: sender,
+            end: ender,
+            pinged: None,
+            latency: None,
+        };
         match inner.sessions.insert(agent, session) {
             Some(former) => {
                 former.end.send_replace(Some(superseded()));
@@ -223,6 +236,36 @@ impl SessionRegistry {
         self.lock().sessions.iter().map(|(agent, session)| (*agent, session.number)).collect()
     }
 
+    /// Records that a ping is sent. One that was not answered yet counts from its own time.
+    pub(crate) fn record_ping(&self, agent: Uuid, number: i64) {
+        let mut inner = self.lock();
+        let session = inner.sessions.get_mut(&agent).filter(|session| session.number == number);
+        if let Some(session) = session {
+            session.pinged.get_or_insert_with(monotonic);
+        }
+    }
+
+    fn record_pong(&self, agent: Uuid) {
+        let mut inner = self.lock();
+        if let Some(session) = inner.sessions.get_mut(&agent)
+            && let Some(pinged) = session.pinged.take()
+        {
+            session.latency = Some(pinged.elapsed());
+        }
+    }
+
+    /// Returns the last round trips of the connected agents. A ping that waits for its answer for
+    /// longer counts with its age.
+    pub(crate) fn latencies(&self) -> Vec<(Uuid, Duration)> {
+        let inner = self.lock();
+        let latency = |session: &Session| {
+            let waiting = session.pinged.map(|pinged| pinged.elapsed());
+            session.latency.map(|latency| waiting.map_or(latency, |waiting| waiting.max(latency)))
+        };
+        let measured = inner.sessions.iter();
+        measured.filter_map(|(agent, session)| Some((*agent, latency(session)?))).collect()
+    }
+
     /// Returns the session number of a connected agent.
     pub(crate) fn session(&self, agent: Uuid) -> Option<i64> {
         self.lock().sessions.get(&agent).map(|session| session.number)
@@ -259,7 +302,11 @@ impl SessionRegistry {
             FromAgent::Call(call) => (call.id, CallReply::Call(call)),
             FromAgent::Result(answer) => (answer.id, CallReply::Answer(answer)),
             FromAgent::Rejected { id, code, reason } => (id, CallReply::Rejected { code, reason }),
-            FromAgent::Hello(_) | FromAgent::Pong => return Ok(()),
+            FromAgent::Pong => {
+                self.record_pong(agent);
+                return Ok(());
+            }
+            FromAgent::Hello(_) | FromAgent::Drift(_) => return Ok(()),
         };
         let mut inner = self.lock();
         let call = inner.calls.get_mut(&id);

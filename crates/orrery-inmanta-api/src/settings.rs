@@ -32,7 +32,7 @@ fn definitions(set: &[SettingRecord]) -> Map<String, Value> {
             ValueType::Number => "positive_float",
             ValueType::Interval | ValueType::Cron | ValueType::Choice(_) | ValueType::Text => "str",
             ValueType::Patterns => "list",
-            ValueType::Placements => "dict",
+            ValueType::Placements | ValueType::DriftPolicies => "dict",
         };
         json!({
             "name": one.name,

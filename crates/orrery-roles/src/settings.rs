@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orrery_api::{SettingSection, SettingType};
-use orrery_model::AgentAddress;
+use orrery_model::{AgentAddress, DriftPolicies, DriftPolicy};
 use orrery_scheduler::{Cron, Interval, Retry, Settings};
 use orrery_store::SettingRecord;
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ pub enum ValueType {
     Patterns,
     /// Addresses by name with wildcards.
     Placements,
+    /// Policies for drift by pattern of resource ids.
+    DriftPolicies,
     /// One of the given values.
     Choice(&'static [&'static str]),
     /// Text in one line; may be empty.
@@ -42,6 +44,7 @@ impl ValueType {
             ValueType::Cron => SettingType::Cron,
             ValueType::Patterns => SettingType::Patterns,
             ValueType::Placements => SettingType::Placements,
+            ValueType::DriftPolicies => SettingType::DriftPolicies,
             ValueType::Choice(_) => SettingType::Choice,
             ValueType::Text => SettingType::Text,
         }
@@ -85,7 +88,7 @@ const fn define(
 }
 
 /// All settings, by name.
-pub const DEFINITIONS: [SettingDefinition; 21] = [
+pub const DEFINITIONS: [SettingDefinition; 22] = [
     define(
         "agent_placements",
         ValueType::Placements,
@@ -165,6 +168,15 @@ pub const DEFINITIONS: [SettingDefinition; 21] = [
         r#""""#,
         SettingSection::Compiler,
         "Base URL of the forge's API. Empty: derived from the address of the repository.",
+    ),
+    define(
+        "drift_policies",
+        ValueType::DriftPolicies,
+        "{}",
+        SettingSection::Agent,
+        "Reaction to changes of deployed resources that no deploy made, by resource id, with * and ? as wildcards: heal repairs \
+         them, report only shows them, ask shows them and adds a notification. A requested deploy or repair repairs all of them. \
+         The most specific pattern applies. Default: heal.",
     ),
     define(
         "environment_metrics_retention",
@@ -320,6 +332,7 @@ pub fn check(definition: &SettingDefinition, value: &Value) -> Result<Value, Inv
             Ok(json!(patterns))
         }
         ValueType::Placements => check_placements(value).map_err(|reason| wrong(&reason)),
+        ValueType::DriftPolicies => check_drift_policies(value).map_err(|reason| wrong(&reason)),
         ValueType::Choice(words) => match value.as_str().map(str::trim) {
             Some(text) if words.contains(&text) => Ok(json!(text)),
             _ => Err(wrong(&format!("one of {}", words.join(", ")))),
@@ -361,6 +374,33 @@ fn check_placements(value: &Value) -> Result<Value, String> {
     Ok(json!(checked))
 }
 
+/// Validates policies for drift by pattern; returns what is expected otherwise.
+fn check_drift_policies(value: &Value) -> Result<Value, String> {
+    let words = DriftPolicy::ALL.map(DriftPolicy::as_str).join(", ");
+    let Value::Object(entries) = value else {
+        return Err(format!(
+            r#"a mapping of resource ids to {words}, such as {{"std::File[db*": "report"}}"#
+        ));
+    };
+    if entries.len() > PATTERNS_MAX
+        || entries.keys().any(|pattern| pattern.is_empty() || pattern.len() > TEXT_MAX)
+    {
+        return Err(format!("at most {PATTERNS_MAX} patterns of 1 to {TEXT_MAX} bytes each"));
+    }
+    let mut checked = BTreeMap::new();
+    for (pattern, policy) in entries {
+        let known = DriftPolicy::ALL.into_iter().map(DriftPolicy::as_str);
+        let policy = policy
+            .as_str()
+            .map(str::trim)
+            .and_then(|given| known.into_iter().find(|known| *known == given));
+        let policy =
+            policy.ok_or_else(|| format!("a mapping with one of {words} for {pattern}"))?;
+        checked.insert(pattern, policy);
+    }
+    Ok(json!(checked))
+}
+
 /// Maximum length of a text in characters.
 const TEXT_MAX: usize = 2048;
 
@@ -396,6 +436,8 @@ pub struct EnvironmentSettings {
     pub local_agents: Vec<String>,
     /// Addresses by pattern of agents.
     pub agent_placements: BTreeMap<String, String>,
+    /// Reactions to drift.
+    pub drift_policies: DriftPolicies,
 }
 
 const HOUR: u64 = 3600;
@@ -453,6 +495,7 @@ impl EnvironmentSettings {
             server_compile: flag("server_compile"),
             local_agents: serde_json::from_value(of("local_agents")).unwrap_or_default(),
             agent_placements: serde_json::from_value(of("agent_placements")).unwrap_or_default(),
+            drift_policies: serde_json::from_value(of("drift_policies")).unwrap_or_default(),
         }
     }
 }

@@ -29,6 +29,21 @@ pub enum Circuit {
     HalfOpen { failures: u32 },
 }
 
+impl Circuit {
+    /// Failed attempts in a row.
+    pub fn failures(self) -> u32 {
+        match self {
+            Circuit::Closed => 0,
+            Circuit::Open { failures, .. } | Circuit::HalfOpen { failures } => failures,
+        }
+    }
+
+    /// True if so many attempts failed that the next ones are rare.
+    pub fn is_open(self) -> bool {
+        self.failures() >= FAILURES_TO_OPEN
+    }
+}
+
 impl Breaker {
     /// Remaining time until the next attempt; `None` if one may be made now.
     pub(crate) fn delay(&self, now: Instant) -> Option<Duration> {

@@ -35,6 +35,8 @@ pub struct ConnectionState {
     pub problem: Option<String>,
     /// Commands that run now.
     pub commands: usize,
+    /// True if the connection exists and the machine did not answer in time.
+    pub unresponsive: bool,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +46,8 @@ struct Health {
     latency: Option<Duration>,
     connected_at: Option<Instant>,
     last_used: Option<Instant>,
+    /// The machine did not answer the last ping in time.
+    unresponsive: bool,
 }
 
 /// Shared connection to one destination.
@@ -113,14 +117,21 @@ impl Session {
 
     pub(crate) fn state(&self) -> ConnectionState {
         let now = monotonic();
+        // A closed connection is noticed at its next use.
+        let is_closed = match self.link.try_lock() {
+            Ok(slot) => slot.as_ref().is_none_or(|link| link.is_closed()),
+            Err(_) => false,
+        };
         let health = self.health.lock().ignore_poison();
+        let connected_at = health.connected_at.filter(|_| !is_closed);
         ConnectionState {
             destination: self.address(),
             circuit: health.breaker.circuit(now),
-            connected_for: health.connected_at.map(|at| now.saturating_duration_since(at)),
+            connected_for: connected_at.map(|at| now.saturating_duration_since(at)),
             latency: health.latency,
             problem: health.problem.as_ref().map(|(reason, _)| reason.clone()),
             commands: self.commands(),
+            unresponsive: connected_at.is_some() && health.unresponsive,
         }
     }
 
@@ -158,6 +169,7 @@ impl Session {
                 health.breaker.succeed();
                 health.problem = None;
                 health.connected_at = Some(link.connected_at);
+                health.unresponsive = false;
                 health.last_used = Some(link.connected_at);
                 *slot = Some(Arc::clone(&link));
                 Ok(link)
@@ -276,6 +288,22 @@ impl Session {
         }
         self.health.lock().ignore_poison().latency = Some(latency);
         Ok(latency)
+    }
+
+    /// Measures the round trip of an existing connection. Neither connects nor counts as a use.
+    pub(crate) async fn refresh_latency(&self, limit: Duration) {
+        let link = match self.link.try_lock() {
+            Ok(slot) => slot.as_ref().filter(|link| !link.is_closed()).map(Arc::clone),
+            Err(_) => None,
+        };
+        let Some(link) = link else { return };
+        let began = monotonic();
+        let answered = matches!(timeout(limit, link.handle.send_ping()).await, Ok(Ok(())));
+        let mut health = self.health.lock().ignore_poison();
+        health.unresponsive = !answered;
+        if answered {
+            health.latency = Some(began.elapsed());
+        }
     }
 
     /// Drops a connection that no longer works, unless another one has replaced it.

@@ -61,6 +61,13 @@ impl SshTransport {
         self.session.state()
     }
 
+    /// Measures the round trip of an existing connection in the background. Neither connects nor
+    /// counts as a use.
+    pub fn refresh_latency(&self, limit: Duration) {
+        let session = Arc::clone(&self.session);
+        self.runtime.handle().spawn(async move { session.refresh_latency(limit).await });
+    }
+
     /// Connects if there is no connection.
     ///
     /// # Errors

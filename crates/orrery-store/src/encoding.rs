@@ -9,7 +9,7 @@ use orrery_model::{
 };
 
 use crate::sql::{Row, RowExt as _};
-use crate::{ActionKind, ParameterSource, ResourceKey, Result, StoreError};
+use crate::{ActionKind, ConnectionPhase, ParameterSource, ResourceKey, Result, StoreError};
 
 /// An enumeration that is stored as a number.
 pub(crate) trait Code: Copy + 'static {
@@ -53,6 +53,16 @@ codes!(
 codes!(ChangeKind, "change", NoChange = 0, Created = 1, Updated = 2, Purged = 3);
 codes!(ActionKind, "kind of action", Deploy = 1, DryRun = 2, GetFacts = 3, Other = 4);
 codes!(ParameterSource, "source of a parameter", Fact = 1, Plugin = 2, User = 3, Report = 4);
+
+codes!(
+    ConnectionPhase,
+    "state of a connection",
+    Connected = 1,
+    Unresponsive = 2,
+    Idle = 3,
+    BackingOff = 4,
+    CircuitOpen = 5,
+);
 
 /// Values of `state.origin`.
 pub(crate) const ORIGIN_REMOVED: i64 = 0;

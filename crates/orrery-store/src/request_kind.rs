@@ -22,6 +22,9 @@ pub enum RequestKind {
     Repair(Selection),
     /// Withdraws scheduled work.
     Cancel(Selection),
+    /// Verifies resources whose files changed without a run. Agents without ids: all resources of
+    /// theirs that can be watched.
+    Drift(Selection),
     /// Reads the facts of resources again.
     Facts(Selection),
     DryRun {
@@ -124,6 +127,7 @@ impl RequestKind {
             RequestKind::Deploy { .. } => "deploy",
             RequestKind::Repair(_) => "repair",
             RequestKind::Cancel(_) => "cancel",
+            RequestKind::Drift(_) => "drift",
             RequestKind::Facts(_) => "facts",
             RequestKind::DryRun { .. } => "dry_run",
             RequestKind::Clear { .. } => "clear",
@@ -140,6 +144,7 @@ impl RequestKind {
             }
             RequestKind::Repair(selection)
             | RequestKind::Cancel(selection)
+            | RequestKind::Drift(selection)
             | RequestKind::Facts(selection) => to_json(selection),
             RequestKind::DryRun { dry_run, version } => {
                 to_json(&StoredDryRun { dry_run: *dry_run, version: version.0 })
@@ -162,6 +167,7 @@ impl RequestKind {
             }),
             "repair" => from_json(&payload).map(RequestKind::Repair),
             "cancel" => from_json(&payload).map(RequestKind::Cancel),
+            "drift" => from_json(&payload).map(RequestKind::Drift),
             "facts" => from_json(&payload).map(RequestKind::Facts),
             "dry_run" => from_json(&payload).map(|StoredDryRun { dry_run, version }| {
                 RequestKind::DryRun { dry_run, version: VersionNumber(version) }

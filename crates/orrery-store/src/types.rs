@@ -60,6 +60,20 @@ pub enum PutScope<'a> {
     Sets(&'a [SetName]),
 }
 
+/// State of the connection to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionPhase {
+    Connected,
+    /// The connection exists, and the machine does not answer.
+    Unresponsive,
+    /// No connection, and none is needed.
+    Idle,
+    /// The last attempt failed.
+    BackingOff,
+    /// Several attempts in a row failed.
+    CircuitOpen,
+}
+
 /// A version to be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct NewVersion<'a> {

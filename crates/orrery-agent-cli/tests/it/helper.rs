@@ -69,7 +69,7 @@ impl Machine {
 
     fn connect(&self) -> RemoteMachine {
         let transport = Arc::clone(&self.transport) as Arc<dyn Transport>;
-        connect(transport, &binaries(), &CancelToken::never()).unwrap()
+        connect(transport, &binaries(), None, &CancelToken::never()).unwrap()
     }
 
     fn helper(&self) -> Arc<dyn Remote> {
@@ -211,7 +211,7 @@ fn a_machine_that_cannot_run_a_helper_is_used_by_its_shell() {
 
     let none = Arc::new(HelperBinaries::default());
     let transport = Arc::clone(&machine.transport) as Arc<dyn Transport>;
-    let connected = connect(transport, &none, &CancelToken::never()).unwrap();
+    let connected = connect(transport, &none, None, &CancelToken::never()).unwrap();
     assert!(matches!(connected, RemoteMachine::Shell(_)));
 }
 
@@ -220,7 +220,7 @@ fn a_machine_that_is_not_reached_is_an_error() {
     let machine = Machine::new();
     machine.transport.fail_next(TransportErrorKind::Unreachable);
     let transport = Arc::clone(&machine.transport) as Arc<dyn Transport>;
-    let error = connect(transport, &binaries(), &CancelToken::never()).unwrap_err();
+    let error = connect(transport, &binaries(), None, &CancelToken::never()).unwrap_err();
     assert!(error.is_unavailable() && !error.may_have_run(), "{error}");
 }
 
@@ -353,7 +353,7 @@ fn an_idle_helper_is_ended_and_the_next_command_starts_another() {
     let transport = Arc::clone(&machine.transport) as Arc<dyn Transport>;
     let binary = HelperBinary::open(&binary(), "once").unwrap();
     let short = HelperBinaries::new(vec![binary]).with_idle_timeout(Duration::from_millis(300));
-    let connected = connect(transport, &Arc::new(short), &CancelToken::never()).unwrap();
+    let connected = connect(transport, &Arc::new(short), None, &CancelToken::never()).unwrap();
     let RemoteMachine::Helper(remote) = connected else { panic!("no helper") };
     let pids = machine.path("pids");
     // A run that takes longer than the timeout is not idle.

@@ -59,7 +59,7 @@ impl Transport for HostileMachine {
 
 fn machine(program: String) -> RemoteMachine {
     let transport = Arc::new(HostileMachine { shell: LocalShell::default(), program });
-    connect(transport, &binaries(), &CancelToken::never()).unwrap()
+    connect(transport, &binaries(), None, &CancelToken::never()).unwrap()
 }
 
 /// A helper that greets, reads a command, and then does this.

@@ -40,7 +40,7 @@ fn helper(sshd: &TestSshd) -> (SshClient, Arc<dyn Remote>) {
     let address = format!("ssh://127.0.0.1:{}", sshd.port());
     let transport: Arc<dyn Transport> =
         Arc::new(client.transport(&address.parse().unwrap()).unwrap());
-    match connect(transport, &binaries(), &CancelToken::never()).unwrap() {
+    match connect(transport, &binaries(), None, &CancelToken::never()).unwrap() {
         RemoteMachine::Helper(remote) => (client, remote),
         RemoteMachine::Shell(_) => panic!("no helper"),
     }

@@ -5,16 +5,25 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_base::thread::spawn_named;
 use orrery_handlers::target::{ProcessControl, RemoteProcess};
 use uuid::Uuid;
 
+use super::DriftListener;
 use crate::protocol::{
-    CommandResult, FromAgent, HandlerCall, Hello, MESSAGE_MAX, RejectionCode, ToAgent,
+    CommandResult, FromAgent, HandlerCall, Hello, MESSAGE_MAX, RejectionCode, ToAgent, Welcome,
 };
+
+/// Resources of a report that are passed on.
+const DRIFT_MAX: usize = 1_000;
+/// Shortest time between two reports; a helper repeats those that were dropped.
+const DRIFT_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of messages to a helper that watches files, so that both sides keep it.
+const KEEPALIVE: Duration = Duration::from_mins(4);
 
 /// Limit of output before the greeting, such as that of a login shell.
 const NOISE_MAX: usize = 64 * 1024;
@@ -63,6 +72,7 @@ struct Calls {
 /// State that the threads share with the calls.
 struct Shared {
     calls: Mutex<Calls>,
+    drift: Option<DriftListener>,
 }
 
 /// A helper process.
@@ -76,10 +86,16 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Starts the threads of a process, which ends after an idle period.
-    pub(super) fn open(process: RemoteProcess, idle_timeout: Duration) -> io::Result<Arc<Self>> {
+    /// Starts the threads of a process, which ends after an idle period unless it watches files.
+    pub(super) fn open(
+        process: RemoteProcess,
+        idle_timeout: Duration,
+        drift: Option<DriftListener>,
+    ) -> io::Result<Arc<Self>> {
         let RemoteProcess { input, output, control } = process;
-        let shared = Arc::new(Shared { calls: Mutex::default() });
+        let is_kept = drift.is_some();
+        let idle_timeout = if is_kept { idle_timeout.min(KEEPALIVE) } else { idle_timeout };
+        let shared = Arc::new(Shared { calls: Mutex::default(), drift });
         let (outgoing, messages) = channel();
         let (greeted, greeting) = channel();
         let writing = Arc::clone(&shared);
@@ -116,6 +132,20 @@ impl Connection {
     /// Waits for the first message.
     pub(super) fn greeting(&self, limit: Duration) -> Option<Greeting> {
         self.greeting.lock().ignore_poison().recv_timeout(limit).ok()
+    }
+
+    /// Asks the helper to watch the files of its resources, if there is a listener.
+    pub(super) fn watch_files(&self) {
+        if self.shared.drift.is_none() {
+            return;
+        }
+        self.send(&ToAgent::Welcome(Welcome {
+            agent: Uuid::nil(),
+            session: 1,
+            heartbeat_seconds: u32::try_from(KEEPALIVE.as_secs()).unwrap_or(u32::MAX),
+            gateways: Vec::new(),
+            drift: true,
+        }));
     }
 
     pub(super) fn error_excerpt(&self) -> String {
@@ -215,6 +245,9 @@ fn write_messages(
     loop {
         let mut waiting = match messages.recv_timeout(idle_timeout) {
             Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) if shared.drift.is_some() => {
+                Some((None, to_line(&ToAgent::Ping)?))
+            }
             Err(RecvTimeoutError::Timeout) if shared.close_if_idle() => return Ok(()),
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -262,6 +295,7 @@ fn read_messages(
             return Err(io::Error::other("too much output before the greeting"));
         }
     }
+    let mut drifted_at: Option<Instant> = None;
     loop {
         line.clear();
         output.by_ref().take(MESSAGE_MAX as u64 + 1).read_until(b'\n', &mut line)?;
@@ -279,6 +313,14 @@ fn read_messages(
             FromAgent::Result(result) => shared.report(result.id, CallEvent::Result(result)),
             FromAgent::Rejected { id, code, reason } => {
                 shared.report(id, CallEvent::Rejected { code, reason });
+            }
+            FromAgent::Drift(mut drift) => {
+                let is_early = drifted_at.is_some_and(|at| at.elapsed() < DRIFT_INTERVAL);
+                if let Some(listener) = shared.drift.as_ref().filter(|_| !is_early) {
+                    drifted_at = Some(monotonic());
+                    drift.resources.truncate(DRIFT_MAX);
+                    listener(drift);
+                }
             }
             FromAgent::Hello(_) | FromAgent::Pong => {}
         }

@@ -7,6 +7,7 @@ use orrery_handlers::CancelToken;
 use orrery_handlers::target::{ExecLimits, Transport, TransportError, TransportErrorKind};
 use uuid::Uuid;
 
+use super::DriftListener;
 use super::binaries::HelperBinaries;
 use super::connection::{Connection, Greeting};
 use crate::protocol::PROTOCOL;
@@ -27,9 +28,10 @@ pub(super) enum Launch {
 pub(super) fn launch(
     transport: &dyn Transport,
     binaries: &HelperBinaries,
+    drift: Option<&DriftListener>,
     stop: &CancelToken,
 ) -> Result<Launch, TransportError> {
-    let reply = match start(transport, binaries, "", stop)? {
+    let reply = match start(transport, binaries, "", drift, stop)? {
         Started::Helper(connection) => return Ok(Launch::Started(connection)),
         Started::Said(reply) => reply,
     };
@@ -68,7 +70,7 @@ pub(super) fn launch(
         }
         return Ok(Launch::Impossible(format!("cannot upload the helper: {}", error.reason)));
     }
-    Ok(match start(transport, binaries, &name, stop)? {
+    Ok(match start(transport, binaries, &name, drift, stop)? {
         Started::Helper(connection) => Launch::Started(connection),
         Started::Said(reply) => {
             let reason = reply.strip_prefix("impossible ").unwrap_or(&reply);
@@ -86,18 +88,20 @@ fn start(
     transport: &dyn Transport,
     binaries: &HelperBinaries,
     upload: &str,
+    drift: Option<&DriftListener>,
     stop: &CancelToken,
 ) -> Result<Started, TransportError> {
     let process = transport.start(&script(binaries, upload), stop)?;
     let refused = |reason: String| {
         TransportError::new(TransportErrorKind::Refused, transport.destination(), reason)
     };
-    let connection = Connection::open(process, binaries.idle_timeout())
+    let connection = Connection::open(process, binaries.idle_timeout(), drift.cloned())
         .map_err(|error| refused(format!("cannot start a thread: {error}")))?;
     let wait = stop.remaining().map_or(START_TIMEOUT, |left| left.min(START_TIMEOUT));
     Ok(match connection.greeting(wait) {
         Some(Greeting::Hello(hello)) if hello.protocol == PROTOCOL => {
             connection.learn(&hello);
+            connection.watch_files();
             Started::Helper(connection)
         }
         Some(Greeting::Hello(hello)) => Started::Said(format!(

@@ -13,20 +13,25 @@ mod verified;
 use std::fmt;
 use std::sync::Arc;
 
-use orrery_handlers::run::Remote;
 use orrery_handlers::target::{ShellTarget, Transport, TransportError};
 use orrery_handlers::{CancelToken, Target};
 
 pub use binaries::{HelperBinaries, HelperBinary};
 pub use session::HelperSession;
 
+use crate::protocol::Drift;
+use verified::VerifiedRuns;
+
 use launch::{Launch, launch};
+
+/// Receiver of drift that a helper reports. What it names is untrusted.
+pub type DriftListener = Arc<dyn Fn(Drift) + Send + Sync>;
 
 /// A machine that is reached over a transport.
 #[derive(Clone)]
 pub enum RemoteMachine {
     /// Handlers run in a helper on the machine.
-    Helper(Arc<dyn Remote>),
+    Helper(Arc<HelperSession>),
     /// Handlers run in this process and act through the machine's shell.
     Shell(Arc<dyn Target>),
 }
@@ -41,13 +46,15 @@ impl fmt::Debug for RemoteMachine {
 }
 
 /// Connects to a machine, and starts a helper there if one of the binaries fits; uploads it at the
-/// first time. Blocks until that is known.
+/// first time. Blocks until that is known. With a listener, the helper watches the files of its
+/// resources and stays without further commands.
 ///
 /// # Errors
 /// If the machine is not reached.
 pub fn connect(
     transport: Arc<dyn Transport>,
     binaries: &Arc<HelperBinaries>,
+    drift: Option<DriftListener>,
     stop: &CancelToken,
 ) -> Result<RemoteMachine, TransportError> {
     let destination = transport.destination().to_owned();
@@ -55,10 +62,20 @@ pub fn connect(
         tracing::info!(destination, "no helper binary in this installation; using the shell");
         return Ok(RemoteMachine::Shell(Arc::new(ShellTarget::new(transport))));
     }
-    match launch(&*transport, binaries, stop)? {
+    let verified = Arc::new(VerifiedRuns::default());
+    let drift = drift.map(|listener| {
+        let verified = Arc::clone(&verified);
+        Arc::new(move |drift| {
+            // What was read ahead is outdated.
+            verified.invalidate();
+            listener(drift);
+        }) as DriftListener
+    });
+    match launch(&*transport, binaries, drift.as_ref(), stop)? {
         Launch::Started(process) => {
             tracing::debug!(destination, "helper started");
-            let session = HelperSession::new(transport, Arc::clone(binaries), process);
+            let session =
+                HelperSession::new(transport, Arc::clone(binaries), process, (drift, verified));
             Ok(RemoteMachine::Helper(Arc::new(session)))
         }
         Launch::Impossible(reason) => {

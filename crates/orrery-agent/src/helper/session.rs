@@ -19,6 +19,7 @@ use orrery_handlers::target::{Transport, TransportError, TransportErrorKind};
 use orrery_model::{LogLevel, LogLine, OutcomeStatus, ResourceId};
 use uuid::Uuid;
 
+use super::DriftListener;
 use super::binaries::HelperBinaries;
 use super::connection::{CallEvent, Connection, to_line};
 use super::launch::{Launch, launch};
@@ -43,7 +44,8 @@ pub struct HelperSession {
     connection: Mutex<Arc<Connection>>,
     /// Counter of commands.
     sent: AtomicU64,
-    verified: VerifiedRuns,
+    verified: Arc<VerifiedRuns>,
+    drift: Option<DriftListener>,
 }
 
 impl fmt::Debug for HelperSession {
@@ -63,10 +65,26 @@ impl HelperSession {
         transport: Arc<dyn Transport>,
         binaries: Arc<HelperBinaries>,
         connection: Arc<Connection>,
+        (drift, verified): (Option<DriftListener>, Arc<VerifiedRuns>),
     ) -> Self {
         let connection = Mutex::new(connection);
-        let (sent, verified) = (AtomicU64::new(0), VerifiedRuns::default());
-        HelperSession { transport, binaries, connection, sent, verified }
+        let sent = AtomicU64::new(0);
+        HelperSession { transport, binaries, connection, sent, verified, drift }
+    }
+
+    /// True if the helper watched files and is gone.
+    pub fn has_lost_watches(&self) -> bool {
+        // While another one is started, the lock is held.
+        let is_broken = self.connection.try_lock().is_ok_and(|connection| connection.is_broken());
+        self.drift.is_some() && is_broken
+    }
+
+    /// Starts a helper that is gone. It reports that it watches nothing yet.
+    ///
+    /// # Errors
+    /// If no helper can be started.
+    pub fn restore(&self, stop: &CancelToken) -> Result<(), RemoteError> {
+        self.connection(stop).map(drop)
     }
 
     /// Returns the running helper; starts one if it is gone.
@@ -74,7 +92,8 @@ impl HelperSession {
         let mut connection = self.connection.lock().ignore_poison();
         if connection.is_broken() {
             let destination = self.transport.destination();
-            let started = launch(&*self.transport, &self.binaries, stop);
+            let drift = self.drift.as_ref();
+            let started = launch(&*self.transport, &self.binaries, drift, stop);
             match started.map_err(|error| not_started(&error, stop))? {
                 Launch::Started(next) => {
                     connection.end();

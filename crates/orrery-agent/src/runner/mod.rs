@@ -13,12 +13,13 @@ mod workers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_base::thread::spawn_named;
+use orrery_handlers::drift::FileWatch;
 use orrery_handlers::run::RunOutcome;
 use orrery_handlers::{CancelToken, Registry, Target, TargetCache, WorkerPool};
 use orrery_model::{Resource, ResourceId};
@@ -30,7 +31,7 @@ use crate::code_runner::CodeRunner;
 use crate::journal::Journal;
 use crate::policy::Policy;
 use crate::policy_target::PolicyTarget;
-use crate::protocol::{CallReply, Command, FromAgent};
+use crate::protocol::{CallReply, Command, Drift, FromAgent};
 
 /// Limits of an agent.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +62,8 @@ pub struct RunnerSetup {
     pub scope: CommandScope,
     pub registry: Registry,
     pub target: Arc<dyn Target>,
+    /// Watch of the target's files, to report drift.
+    pub watch: Option<Arc<FileWatch>>,
     /// Limits what commands may do; `None` allows everything.
     pub policy: Option<Arc<Policy>>,
     /// Record of commands for senders that repeat them; `None` if they do not.
@@ -114,6 +117,7 @@ struct Shared {
     registry: Registry,
     target: Arc<dyn Target>,
     policy: Option<Arc<Policy>>,
+    watch: Option<Arc<FileWatch>>,
     limits: Limits,
     code_runner: Option<Arc<dyn CodeRunner>>,
     /// Serializes admission across sessions.
@@ -162,6 +166,14 @@ impl Shared {
     }
 }
 
+/// Sends a report of drift; returns true if there is a session.
+fn send_drift(shared: &Weak<Shared>, resources: &[ResourceId]) -> bool {
+    let Some(shared) = shared.upgrade() else { return false };
+    let outbox = shared.outbox.lock().ignore_poison();
+    let drift = Drift { resources: resources.to_vec(), unwatched: false };
+    outbox.as_ref().is_some_and(|outbox| outbox.send(FromAgent::Drift(drift)).is_ok())
+}
+
 /// Executes commands until it is closed.
 #[derive(Clone)]
 pub struct Runner(Arc<Shared>);
@@ -176,7 +188,8 @@ impl Runner {
     /// # Errors
     /// If no thread can be started.
     pub fn start(setup: RunnerSetup) -> io::Result<Self> {
-        let RunnerSetup { scope, registry, target, policy, journal, limits, code_runner } = setup;
+        let RunnerSetup { scope, registry, target, watch, policy, journal, limits, code_runner } =
+            setup;
         let target = match &policy {
             Some(policy) => Arc::new(PolicyTarget::new(target, Arc::clone(policy))),
             None => target,
@@ -186,6 +199,7 @@ impl Runner {
             registry,
             target,
             policy,
+            watch,
             limits,
             code_runner,
             admission: Mutex::default(),
@@ -210,6 +224,16 @@ impl Runner {
 
     pub fn detach(&self) {
         *self.0.outbox.lock().ignore_poison() = None;
+    }
+
+    /// Reports drift from now on: the server of this session wants to know of it.
+    pub fn report_drift(&self) {
+        let Some(watch) = &self.0.watch else { return };
+        let shared = Arc::downgrade(&self.0);
+        watch.set_sink(Some(Box::new(move |resources| send_drift(&shared, resources))));
+        if watch.is_empty() {
+            self.0.send(FromAgent::Drift(Drift { unwatched: true, ..Drift::default() }));
+        }
     }
 
     /// Admits or rejects a command. Blocks on disk writes only.

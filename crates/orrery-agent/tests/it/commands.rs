@@ -8,6 +8,7 @@ use orrery_agent::journal::{Journal, JournalLimits};
 use orrery_agent::protocol::{Command, CommandKind, CommandResult, FromAgent, WireResource};
 use orrery_agent::runner::{CommandScope, Limits, Runner, RunnerSetup};
 use orrery_agent::{CodeRunner, Policy};
+use orrery_handlers::drift::FileWatch;
 use orrery_handlers::{Durability, LocalTarget, Registry};
 use orrery_model::{LogLevel, ResourceFlags, ResourceId, VersionNumber};
 use serde_json::{Value, json};
@@ -153,10 +154,14 @@ impl Harness {
         policy: Option<Policy>,
         code_runner: Option<Arc<dyn CodeRunner>>,
     ) -> Self {
+        let watch = Arc::new(FileWatch::default());
         let runner = Runner::start(RunnerSetup {
             scope: CommandScope::Agents { environment: ENVIRONMENT, names: vec![NAME.to_owned()] },
             registry: Registry::native(),
-            target: Arc::new(LocalTarget::new(Durability::None)),
+            target: Arc::new(
+                LocalTarget::new(Durability::None).with_watch(Arc::clone(&watch) as _),
+            ),
+            watch: Some(watch),
             policy: policy.map(Arc::new),
             journal: Some(Journal::open(journal, JournalLimits::default()).unwrap()),
             limits,

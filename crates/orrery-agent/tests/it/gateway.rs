@@ -93,6 +93,7 @@ pub(crate) struct Shared {
     pub(crate) renewals: AtomicU32,
     /// Reads nothing in sessions.
     pub(crate) is_deaf: AtomicBool,
+    pub(crate) wants_drift: AtomicBool,
     /// Addresses that it reports to agents.
     pub(crate) gateways: Mutex<Vec<String>>,
     /// Refusal for every session, if set.
@@ -202,6 +203,7 @@ async fn run_session(
         session: shared.sessions.fetch_add(1, Ordering::Relaxed) + 1,
         heartbeat_seconds: shared.heartbeat_seconds.load(Ordering::Relaxed),
         gateways: shared.gateways.lock().unwrap().clone(),
+        drift: shared.wants_drift.load(Ordering::Relaxed),
     };
     send(&mut socket, &ToAgent::Welcome(welcome)).await?;
     let (tell, mut told) = unbounded_channel();
@@ -255,6 +257,7 @@ impl Gateway {
             heartbeat_seconds: AtomicU32::new(10),
             renewals: AtomicU32::new(0),
             is_deaf: AtomicBool::new(false),
+            wants_drift: AtomicBool::new(false),
             gateways: Mutex::default(),
             refusal: Mutex::default(),
             sessions: AtomicU64::new(0),

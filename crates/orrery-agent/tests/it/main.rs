@@ -5,6 +5,7 @@
 
 mod code;
 mod commands;
+mod drift;
 mod gateway;
 mod policy;
 mod protocol_page;

@@ -1,11 +1,15 @@
 //! Agents: their status, their placement, and pausing them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
-use orrery_api::{AgentStatus, PlacementRequest};
-use orrery_model::{HostInventory, Inventory, Placement, Status};
-use orrery_store::{AgentRecord, EnvironmentKey, ServedName, Store, StoreError};
+use orrery_api::{AgentConnectionState, AgentStatus, PlacementRequest};
+use orrery_model::{HostInventory, Inventory, Placement, RemoteAgentId, Status, Timestamp};
+use orrery_store::{
+    AgentConnectionRecord, AgentRecord, ConnectionPhase, EnvironmentKey, ServedName, Store,
+    StoreError,
+};
 
 use crate::auth::Caller;
 use crate::contents::VersionAuthor;
@@ -57,6 +61,20 @@ pub(crate) struct AgentContext {
     has_engine: bool,
     served: BTreeMap<String, ServedName>,
     inventory: Inventory,
+    /// Connections over SSH, by agent.
+    connections: BTreeMap<String, AgentConnectionRecord>,
+    /// Round trips of remote agents.
+    latencies: HashMap<RemoteAgentId, Duration>,
+}
+
+/// Connection to the machine of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MachineConnection {
+    pub(crate) state: AgentConnectionState,
+    pub(crate) latency: Option<Duration>,
+    pub(crate) retry_at: Option<Timestamp>,
+    pub(crate) last_seen: Option<Timestamp>,
+    pub(crate) problem: Option<String>,
 }
 
 /// Status of an agent, and its reasons.
@@ -67,6 +85,8 @@ pub(crate) struct AgentCondition<'a> {
     pub(crate) served: Option<&'a ServedName>,
     /// False if a remote agent serves it and is not connected.
     pub(crate) is_reachable: bool,
+    /// Connection to its machine, if it needs one.
+    pub(crate) connection: Option<MachineConnection>,
     /// Number of its resources by status.
     pub(crate) by_status: BTreeMap<Status, u64>,
 }
@@ -99,7 +119,34 @@ impl AgentContext {
             has_engine: store.leases().holder(environment)?.is_some(),
             inventory: placement::read_inventory(store, environment, None, agents)?,
             served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
+            connections: store.agents().connections(environment)?,
+            latencies: store.gateways().latencies(environment)?,
         })
+    }
+
+    /// Returns the connection to the machine of an agent.
+    fn connection(&self, agent: &str, placement: &Placement) -> Option<MachineConnection> {
+        match placement {
+            Placement::Remote => self.served.get(agent).map(|served| {
+                let is_connected = served.gateway.is_some();
+                let latency = self.latencies.get(&served.agent).copied();
+                MachineConnection {
+                    state: match is_connected {
+                        true => AgentConnectionState::Connected,
+                        false => AgentConnectionState::Disconnected,
+                    },
+                    latency: latency.filter(|_| is_connected),
+                    retry_at: None,
+                    last_seen: served.seen,
+                    problem: None,
+                }
+            }),
+            Placement::Ssh { .. } if self.has_engine => {
+                // Without a report, nothing has needed the machine yet.
+                Some(self.connections.get(agent).map_or_else(unused_connection, ssh_connection))
+            }
+            _ => None,
+        }
     }
 
     /// Derives the status of an agent.
@@ -115,8 +162,10 @@ impl AgentContext {
             placement: self.inventory.placement_of(&record.name),
             served,
             is_reachable: served.is_none_or(|served| served.gateway.is_some()),
+            connection: None,
             by_status: own.map(|count| (count.status, count.count)).collect(),
         };
+        condition.connection = self.connection(&record.name, &condition.placement);
         // An agent without machine resources is only a queue, which needs no machine.
         let lacks_machine =
             !condition.placement.has_machine() && condition.has(Status::Unavailable);
@@ -127,6 +176,28 @@ impl AgentContext {
             (false, false) => AgentStatus::Down,
         };
         condition
+    }
+}
+
+fn unused_connection() -> MachineConnection {
+    let state = AgentConnectionState::Idle;
+    MachineConnection { state, latency: None, retry_at: None, last_seen: None, problem: None }
+}
+
+fn ssh_connection(record: &AgentConnectionRecord) -> MachineConnection {
+    let AgentConnectionRecord { phase, latency, retry_at, problem } = record;
+    MachineConnection {
+        state: match phase {
+            ConnectionPhase::Connected => AgentConnectionState::Connected,
+            ConnectionPhase::Unresponsive => AgentConnectionState::Unresponsive,
+            ConnectionPhase::Idle => AgentConnectionState::Idle,
+            ConnectionPhase::BackingOff => AgentConnectionState::BackingOff,
+            ConnectionPhase::CircuitOpen => AgentConnectionState::CircuitOpen,
+        },
+        latency: *latency,
+        retry_at: *retry_at,
+        last_seen: None,
+        problem: (!problem.is_empty()).then(|| problem.clone()),
     }
 }
 

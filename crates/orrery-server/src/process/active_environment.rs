@@ -14,6 +14,7 @@ use orrery_store::{Lease, RequestRecord, RequestResult, ServedName};
 use crate::state::ServerState;
 
 use super::agent_routing::{AgentRouter, RoutingChanges};
+use super::drift::DriftInbox;
 use super::epochs;
 use super::facts::UnknownFacts;
 use super::handlers::Handlers;
@@ -42,6 +43,10 @@ pub(super) struct ActiveEnvironment {
     pub(super) unknown: Vec<ResourceId>,
     /// An unknown was resolved, and the compile is not requested yet.
     pub(super) has_resolved: bool,
+    /// Drift that this process sees itself.
+    pub(super) drift: Arc<DriftInbox>,
+    /// Drifted resources whose policy asks operators, without a notification yet.
+    pub(super) drifted: Vec<ResourceId>,
 }
 
 /// A request that the engine has accepted.

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use orrery_base::lock::IgnorePoison;
 use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, machine_site, outward_site};
 use orrery_gateway::RemoteSite;
 use orrery_handlers::target::host_name;
-use orrery_model::{Deployer, Inventory, Placement, RemoteAgentId};
+use orrery_model::{Deployer, Inventory, Placement, RemoteAgentId, SshAddress};
+use orrery_ssh::MachineDrift;
 use orrery_store::{EnvironmentRecord, ServedName, Store, StoreError};
 use uuid::Uuid;
 
@@ -28,6 +29,8 @@ pub(super) struct AgentRouter {
     own_machine: Arc<OwnMachine>,
     machines: Arc<EnvironmentMachines>,
     table: RwLock<RoutingTable>,
+    /// Agents that were resolved to a machine over SSH.
+    over_ssh: Mutex<BTreeSet<String>>,
     /// Number of commands sent.
     sent: Arc<AtomicU64>,
 }
@@ -57,7 +60,7 @@ impl AgentRouter {
         settings: &EnvironmentSettings,
         declared: DeclaredAgents,
         own_machine: Arc<OwnMachine>,
-        data: &Path,
+        (data, drift): (&Path, Option<MachineDrift>),
     ) -> Result<Self, StoreError> {
         let served = store.remote_agents().served_names(environment.key)?;
         let enrolled = placement::enrolled(&served);
@@ -70,9 +73,10 @@ impl AgentRouter {
         Ok(AgentRouter {
             app: app.clone(),
             environment: uuid,
-            machines: Arc::new(EnvironmentMachines::new(data, uuid, Arc::new(secrets))),
+            machines: Arc::new(EnvironmentMachines::new(data, uuid, Arc::new(secrets), drift)),
             own_machine,
             table: RwLock::new(table),
+            over_ssh: Mutex::default(),
             sent: Arc::default(),
         })
     }
@@ -93,6 +97,32 @@ impl AgentRouter {
     /// The server's own machine.
     pub(super) fn own_machine(&self) -> &Arc<OwnMachine> {
         &self.own_machine
+    }
+
+    /// Returns the agents that use a machine over SSH, with its address; forgets those that moved.
+    pub(super) fn agents_over_ssh(&self) -> Vec<(String, SshAddress)> {
+        let table = self.table.read().ignore_poison();
+        let mut over_ssh = self.over_ssh.lock().ignore_poison();
+        let mut found = Vec::new();
+        over_ssh.retain(|agent| match table.inventory.placement_of(agent) {
+            Placement::Ssh { address, .. } => {
+                found.push((agent.clone(), *address));
+                true
+            }
+            _ => false,
+        });
+        found
+    }
+
+    /// Returns those of the agents whose files this process watches: on its own machine and over
+    /// SSH.
+    pub(super) fn watched_here(&self, agents: impl IntoIterator<Item = String>) -> Vec<Arc<str>> {
+        let table = self.table.read().ignore_poison();
+        let is_here = |agent: &String| {
+            let placement = table.inventory.placement_of(agent);
+            matches!(placement, Placement::Local(_) | Placement::Ssh { .. })
+        };
+        agents.into_iter().filter(is_here).map(Arc::from).collect()
     }
 
     /// Returns one agent for each connected machine.
@@ -200,6 +230,7 @@ impl TargetResolver for AgentRouter {
                 Err(NoTarget(format!("{}; {help}", placement.reason(agent))))
             }
             (Placement::Ssh { address, .. }, _) => {
+                self.over_ssh.lock().ignore_poison().insert(agent.to_owned());
                 machine_site(agent, &placement, address, &*self.machines, Deployer::Server)
             }
             _ => Ok(outward_site(agent, &placement, Deployer::Server)),

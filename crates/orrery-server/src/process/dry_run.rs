@@ -180,12 +180,19 @@ impl DryRun {
         let environment = &self.environment;
         let settings = EnvironmentSettings::from_map(&store.settings().values(environment.key)?);
         let own = &self.options.own_machine;
-        let own = Arc::new(OwnMachine::read(&self.app, store, own, environment, None)?);
+        let own = Arc::new(OwnMachine::read(&self.app, store, own, environment, None, None)?);
         let machine = Arc::clone(&own);
         let data = &self.options.data;
-        let router =
-            AgentRouter::read(&self.app, store, environment, &settings, declared, own, data)?
-                .sharing(self.machines.clone());
+        let router = AgentRouter::read(
+            &self.app,
+            store,
+            environment,
+            &settings,
+            declared,
+            own,
+            (data, None),
+        )?
+        .sharing(self.machines.clone());
         Ok(EngineSetup {
             registry: handlers.registry(),
             targets: Arc::new(router),

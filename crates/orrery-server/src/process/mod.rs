@@ -14,6 +14,8 @@
 
 mod active_environment;
 mod agent_routing;
+mod connection_reports;
+mod drift;
 mod dry_run;
 mod environment_lifecycle;
 mod epochs;
@@ -80,6 +82,7 @@ pub struct ProcessRole {
     messages: Sender<Message>,
     supervisor: Option<JoinHandle<()>>,
     renewer: Option<lease_renewal::Renewer>,
+    _reporter: connection_reports::ConnectionReporter,
     _maintenance: MaintenanceThread,
 }
 
@@ -107,13 +110,17 @@ impl ProcessRole {
                 lease_renewal::Renewer::start(app.clone(), lasts, Arc::clone(&leases), renewing)
             })
             .transpose()?;
+        let reports = Arc::new(connection_reports::ConnectionReports::default());
+        let reporter =
+            connection_reports::ConnectionReporter::start(app.clone(), Arc::clone(&reports))?;
         let supervisor = spawn_named("supervisor", move || {
-            supervisor::Supervisor::new(app, options, own, leases).run(&inbox);
+            supervisor::Supervisor::new(app, options, own, leases, reports).run(&inbox);
         })?;
         Ok(ProcessRole {
             messages,
             supervisor: Some(supervisor),
             renewer,
+            _reporter: reporter,
             _maintenance: maintenance,
         })
     }

@@ -78,6 +78,34 @@ pub(super) fn notify_unknown_effects(
     store.notifications().add(environment, &new, now)
 }
 
+/// Notifies about resources that drifted, and that their policy does not repair by itself.
+pub(super) fn notify_drifted(
+    store: &Store,
+    environment: EnvironmentKey,
+    drifted: &[ResourceId],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let mut lines: Vec<String> =
+        drifted.iter().take(NAMES_MAX).map(ResourceId::to_string).collect();
+    if drifted.len() > NAMES_MAX {
+        lines.push(format!("and {} more", drifted.len() - NAMES_MAX));
+    }
+    let message = format!(
+        "{}\n\nThey were changed, and no deploy did that. `orrery why RESOURCE` shows what differs. `orrery \
+         repair --filter RESOURCE` restores the desired state; change the model to keep the new one.",
+        lines.join("\n")
+    );
+    let new = NewNotification {
+        uuid: uuid::Uuid::new_v4().into(),
+        title: "Resources drifted",
+        message: &message,
+        severity: SEVERITY,
+        uri: "",
+        compile: None,
+    };
+    store.notifications().add(environment, &new, now)
+}
+
 /// Notifies about resources that a former process parked without a notification.
 pub(super) fn notify_missed<'a>(
     store: &Store,

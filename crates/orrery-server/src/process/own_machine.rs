@@ -10,6 +10,7 @@ use std::sync::{Arc, RwLock};
 use orrery_base::lock::IgnorePoison;
 use orrery_executor::ExecutionSite;
 use orrery_handler_host::target_host::{SandboxedTarget, TargetHost};
+use orrery_handlers::drift::{DriftSink, FileWatch};
 use orrery_handlers::target::Variables;
 use orrery_handlers::{
     CancelToken, LocalTarget, OutwardTarget, Permit, ProtectedPaths, SecretError, SecretSource,
@@ -128,22 +129,30 @@ impl fmt::Debug for OwnMachine {
 }
 
 impl OwnMachine {
-    /// Reads the current rights. Sandboxed actions run under `permit`.
+    /// Reads the current rights. Sandboxed actions run under `permit`. With a receiver of drift, the
+    /// files of resources are watched while the environment has the server's rights.
     pub(super) fn read(
         app: &ServerState,
         store: &Store,
         options: &OwnMachineOptions,
         environment: &EnvironmentRecord,
         permit: Option<Permit>,
+        drift: Option<DriftSink>,
     ) -> Result<Self, StoreError> {
         let rights = determine_rights(app, store, options.policy)?;
         let (key, host) = (environment.key, Arc::clone(&options.host));
         let host = TargetHost::new(format!("of {}", environment.name), Box::new(move || host(key)));
         let (reason, help) = (FORBIDDEN.to_owned(), FORBIDDEN_HELP.to_owned());
+        let mut local = LocalTarget::default().with_variables(Variables::Standard);
+        if let Some(drift) = drift {
+            let watch = FileWatch::default();
+            watch.set_sink(Some(drift));
+            local = local.with_watch(Arc::new(watch));
+        }
         Ok(OwnMachine {
             policy: options.policy,
             protected: options.protected.clone(),
-            local: Arc::new(LocalTarget::default().with_variables(Variables::Standard)),
+            local: Arc::new(local),
             sandboxed: Arc::new(SandboxedTarget::new(host, permit)),
             outward: Arc::new(OutwardTarget::new(None, reason, help)),
             rights: RwLock::new(rights),

@@ -24,6 +24,7 @@ pub(super) fn event(
         RequestKind::Deploy { selection, .. }
         | RequestKind::Repair(selection)
         | RequestKind::Cancel(selection)
+        | RequestKind::Drift(selection)
         | RequestKind::Facts(selection) => selection,
         RequestKind::Unreadable { reason, .. } => return Ok(Err(reason.clone())),
         other @ (RequestKind::DryRun { .. } | RequestKind::Clear { .. } | RequestKind::Delete) => {
@@ -37,6 +38,7 @@ pub(super) fn event(
     Ok(Ok(match &request.kind {
         RequestKind::Deploy { verify: false, .. } => Event::DeployDirty(filter),
         RequestKind::Cancel(_) => Event::Cancel(filter),
+        RequestKind::Drift(_) => Event::Drift(filter),
         RequestKind::Facts(_) => Event::FactRefresh(filter.ids.unwrap_or_default()),
         // A deploy that verifies, or a repair.
         _ => match request.taken {

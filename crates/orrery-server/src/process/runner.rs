@@ -24,6 +24,7 @@ use orrery_store::{
 use snapshot::EnvironmentSnapshot;
 
 use super::active_environment::{ActiveEnvironment, PROGRESS_INTERVAL};
+use super::connection_reports::ConnectionReports;
 use super::dry_run::DryRun;
 use super::environment_lifecycle::pending_clear_request;
 use super::lease_cell::LeaseCell;
@@ -76,6 +77,7 @@ pub(super) struct Runner {
     /// Name of the environment in logs and traces.
     name: String,
     lease_cell: Arc<LeaseCell>,
+    reports: Arc<ConnectionReports>,
     active: Option<ActiveEnvironment>,
     /// Dry runs started by this process.
     dry_runs: BTreeSet<RequestKey>,
@@ -92,6 +94,7 @@ impl Runner {
         options: Arc<ProcessOptions>,
         messages: Sender<Message>,
         key: EnvironmentKey,
+        reports: Arc<ConnectionReports>,
     ) -> Self {
         Runner {
             app,
@@ -100,6 +103,7 @@ impl Runner {
             key,
             name: format!("{key:?}"),
             lease_cell: Arc::default(),
+            reports,
             active: None,
             dry_runs: BTreeSet::new(),
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
@@ -253,6 +257,9 @@ impl Runner {
             }
         }
         let Some(active) = &mut self.active else { return Ok(Next::Nothing) };
+        for drift in active.drift.take(&active.router) {
+            active.engine.submit(drift);
+        }
         active.engine.tick();
         active.finish_requests(&self.app)?;
         active.parked.extend(active.engine.take_parked());
@@ -272,6 +279,13 @@ impl Runner {
                 self.app.now(),
             )?;
             active.unknown.clear();
+            self.app.wake_up();
+        }
+        active.drifted.extend(active.engine.take_drifted());
+        if !active.drifted.is_empty() {
+            let records = self.app.store().under_lease(&active.lease);
+            notifications::notify_drifted(&records, self.key, &active.drifted, self.app.now())?;
+            active.drifted.clear();
             self.app.wake_up();
         }
         active.has_resolved |= active.engine.take_resolved() > 0;
@@ -315,6 +329,7 @@ impl Runner {
             Some(active) => {
                 // First: new tasks of an agent that was paused before must wait.
                 active.apply_settings(settings, paused);
+                active.engine.set_drift_policies(self.settings.drift_policies.clone());
                 active.update_remote_agents(store.remote_agents().served_names(self.key)?);
                 // Before the version is applied: its author may be the first account without
                 // administrator rights.

@@ -7,11 +7,15 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use orrery_executor::{Machines, NoTarget, ReachableMachine};
 use orrery_handlers::Secrets;
 use orrery_model::SshAddress;
-use orrery_ssh::{ConnectionLimits, RouteSource, SshClient, SshMachines, SshRuntime, local_user};
+use orrery_ssh::{
+    ConnectionLimits, ConnectionState, MachineDrift, RouteSource, SshClient, SshMachines,
+    SshRuntime, local_user,
+};
 use uuid::Uuid;
 
 /// Threads and limits of all environments; started with the first machine.
@@ -22,6 +26,7 @@ pub(super) struct EnvironmentMachines {
     /// The environment's file, to which new keys are added, and that of all environments.
     known_hosts: Vec<PathBuf>,
     secrets: Arc<dyn Secrets>,
+    drift: Option<MachineDrift>,
     machines: OnceLock<Result<SshMachines, String>>,
 }
 
@@ -32,15 +37,28 @@ impl fmt::Debug for EnvironmentMachines {
 }
 
 impl EnvironmentMachines {
-    /// Machines of an environment; `data` is the data directory of the server.
-    pub(super) fn new(data: &Path, environment: Uuid, secrets: Arc<dyn Secrets>) -> Self {
+    /// Machines of an environment; `data` is the data directory of the server. With a receiver of
+    /// drift, files there are watched.
+    pub(super) fn new(
+        data: &Path,
+        environment: Uuid,
+        secrets: Arc<dyn Secrets>,
+        drift: Option<MachineDrift>,
+    ) -> Self {
         let directory = data.join("ssh");
         let own = directory.join(environment.to_string()).join("known_hosts");
         EnvironmentMachines {
             known_hosts: vec![own, directory.join("known_hosts")],
             secrets,
+            drift,
             machines: OnceLock::new(),
         }
+    }
+
+    /// State of the connection to a machine, without connecting. `None` before the first use of any
+    /// machine.
+    pub(super) fn observe(&self, address: &SshAddress, limit: Duration) -> Option<ConnectionState> {
+        self.machines.get()?.as_ref().ok()?.observe(address, limit)
     }
 
     fn machines(&self) -> &Result<SshMachines, String> {
@@ -51,7 +69,11 @@ impl EnvironmentMachines {
             });
             let routes = RouteSource::isolated(local_user(), self.known_hosts.clone());
             let client = SshClient::new(runtime.clone()?, routes, Arc::clone(&self.secrets));
-            Ok(SshMachines::new(Arc::new(client)))
+            let machines = SshMachines::new(Arc::new(client));
+            Ok(match &self.drift {
+                Some(drift) => machines.with_drift(Arc::clone(drift)),
+                None => machines,
+            })
         })
     }
 }

@@ -13,6 +13,7 @@ use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
 use crate::state::ServerState;
 
+use super::connection_reports::ConnectionReports;
 use super::lease_cell::LeaseRegistry;
 use super::runner::{Next, Runner, STOP_POLL_INTERVAL, STOP_TIMEOUT};
 use super::{Message, ProcessOptions};
@@ -56,6 +57,7 @@ pub(super) struct Supervisor {
     /// The feed could not be read; all environments are reloaded afterwards.
     feed_lost: bool,
     leases: Arc<LeaseRegistry>,
+    reports: Arc<ConnectionReports>,
 }
 
 impl Supervisor {
@@ -64,6 +66,7 @@ impl Supervisor {
         options: ProcessOptions,
         messages: Sender<Message>,
         leases: Arc<LeaseRegistry>,
+        reports: Arc<ConnectionReports>,
     ) -> Self {
         Supervisor {
             app,
@@ -76,6 +79,7 @@ impl Supervisor {
             seen: ChangeSeq::default(),
             feed_lost: true,
             leases,
+            reports,
         }
     }
 
@@ -140,6 +144,7 @@ impl Supervisor {
                 Arc::clone(&self.options),
                 self.messages.clone(),
                 key,
+                Arc::clone(&self.reports),
             );
             self.leases.add(key, runner.lease_cell());
             EnvironmentSlot {

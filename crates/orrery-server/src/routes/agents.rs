@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{
-    Actions, Agent, AgentStatus, Page, PlacementAnswer, PlacementRequest, Transitioning,
+    Actions, Agent, AgentConnection, AgentStatus, Page, PlacementAnswer, PlacementRequest,
+    Transitioning,
 };
 use orrery_store::{AgentRecord, EnvironmentRecord};
 use serde::Deserialize;
@@ -20,7 +21,19 @@ use crate::extract::{
 use crate::placement;
 use crate::state::ServerState;
 
-use super::{environments, permitted_actions, segment};
+use super::{environments, permitted_actions, segment, time};
+
+fn connection_view(connection: agents::MachineConnection) -> AgentConnection {
+    let agents::MachineConnection { state, latency, retry_at, last_seen, problem } = connection;
+    AgentConnection {
+        state,
+        // Microseconds are exact in a number of milliseconds.
+        latency_ms: latency.map(|latency| latency.as_micros() as f64 / 1000.0),
+        retry_at: retry_at.map(time),
+        last_seen: last_seen.map(time),
+        problem,
+    }
+}
 
 fn agent_view(
     (caller, environment): (&Caller, &EnvironmentRecord),
@@ -40,7 +53,7 @@ fn agent_view(
         actions.insert((*name).to_owned(), format!("{path}/{name}"));
     }
     let actions = permitted_actions(caller, environment, actions);
-    let condition = around.condition(&record, counted);
+    let mut condition = around.condition(&record, counted);
     let placement = placement::to_view(&record.name, &condition.placement);
     let (transitioning, message) = match condition.status {
         AgentStatus::Paused if condition.is_deploying() => {
@@ -53,7 +66,9 @@ fn agent_view(
         _ => (Transitioning::No, ""),
     };
     let transitioning_message = message.to_owned();
+    let connection = condition.connection.take().map(connection_view);
     Agent {
+        connection,
         transitioning,
         transitioning_message,
         placement,

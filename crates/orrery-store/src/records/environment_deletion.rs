@@ -14,13 +14,14 @@ const RESOURCE_BATCH: i64 = 500;
 const ROW_BATCH: i64 = 5_000;
 
 /// Contents with a key of their own beside the environment: table and key.
-const KEYED: [(&str, &str); 8] = [
+const KEYED: [(&str, &str); 9] = [
     ("unknown", "version"),
     ("notification", "id"),
     ("discovered", "name"),
     ("metric", "at"),
     ("parameter", "name"),
     ("agent", "name"),
+    ("agent_connection", "name"),
     ("resource_type", "name"),
     ("resource_set", "id"),
 ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use orrery_model::{GatewayId, RemoteAgentId, Timestamp};
 
-use crate::records::{Gateways, Transactions as _, record_change};
+use crate::records::{Gateways, Transactions as _, encode_latencies, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -28,6 +28,8 @@ pub struct GatewayHeartbeat<'a> {
     pub uuid: GatewayId,
     pub address: &'a str,
     pub peer_address: &'a str,
+    /// Last round trips of its sessions; `None` if they are as before.
+    pub latencies: Option<&'a [(RemoteAgentId, Duration)]>,
 }
 
 const COLUMNS: &str = "SELECT g.id, g.address, g.peer_address, g.started, g.seen FROM gateway g";
@@ -82,12 +84,17 @@ impl Gateways<'_> {
         gateway: &GatewayHeartbeat<'_>,
         alive_for: Duration,
     ) -> Result<usize> {
-        let GatewayHeartbeat { uuid, address, peer_address } = gateway;
+        let GatewayHeartbeat { uuid, address, peer_address, latencies } = gateway;
+        let latencies = latencies.map(encode_latencies);
         self.transact(|sql| {
             let now = clock(sql)?;
             let insert = "INSERT INTO gateway (id, address, peer_address, started, seen) \
                  VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
             sql.run(insert, values![uuid, *address, *peer_address, now])?;
+            if let Some(latencies) = &latencies {
+                let update = "UPDATE gateway SET latencies = ?2 WHERE id = ?1";
+                sql.run(update, values![uuid, latencies.as_slice()])?;
+            }
             let dead = "SELECT id, seen FROM gateway WHERE seen < ?1";
             let before = Timestamp(now.0.saturating_sub(micros(alive_for)));
             let dead = sql.all(dead, values![before], |row| Ok((row.id(0)?, row.time(1)?)))?;

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod actions;
+mod agent_connections;
 mod agents;
 mod audit;
 mod changes;
@@ -61,6 +62,8 @@ use crate::{Lease, Result};
 
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
 pub use actions::{ChangeCounts, RunSelection};
+pub use agent_connections::AgentConnectionRecord;
+pub(crate) use agent_connections::encode_latencies;
 pub use agents::AgentRecord;
 pub use audit::{AuditFilter, AuditRecord, AuditVerification, ChainedAuditRecord};
 pub(crate) use changes::{

@@ -33,6 +33,7 @@ mod crashes;
 mod delayed_proxy;
 mod deploys;
 mod documents;
+mod drift;
 mod effects;
 mod environments;
 mod exports;
@@ -149,6 +150,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(offered_types::trials());
     trials.extend(install_script::trials());
     trials.extend(liveness::trials());
+    trials.extend(drift::trials());
     trials.extend(adopted::trials());
     trials.extend(pruning::trials());
     trials.extend(resource_examples::trials());

@@ -33,7 +33,7 @@ enum Fault {
 }
 
 /// Places that show the agent, and the state that each shows: true if it is alive.
-fn views(server: &Server, scene: &Scene) -> Result<[(&'static str, bool); 5]> {
+fn views(server: &Server, scene: &Scene) -> Result<[(&'static str, bool); 7]> {
     let remote = scene.get(server, "/remote-agents")?["items"][0]["status"] == "connected";
     let agent = &scene.get(server, "/agents")?["items"][0];
     let listed = ask(server, scene.id(), &["agent", "list"], &[0, 2])?;
@@ -43,6 +43,11 @@ fn views(server: &Server, scene: &Scene) -> Result<[(&'static str, bool); 5]> {
         ("remote agents of the API", remote),
         ("agents of the API", agent["status"] == "up"),
         ("orrery agent list", listed["items"][0]["status"] == "up"),
+        ("connection of the API", agent["connection"]["state"] == "connected"),
+        (
+            "connection of orrery agent list",
+            listed["items"][0]["connection"]["state"] == "connected",
+        ),
         ("orrery status", status["agents"][0]["down"] != true),
         ("the compatible API", compatible["data"][0]["status"] == "up"),
     ])

@@ -201,7 +201,8 @@ fn from_a_server() -> Result<()> {
     let (text, ended) = world.run("cd model && orrery repair")?;
     ensure!(ended == 0 && root.join("there").exists(), "{text}");
     ensure!(connections(&sshd) == 1, "{}", sshd.log());
-    // Also by a dry run beside the engine.
+    // Also by a dry run beside the engine; drift is only reported meanwhile.
+    world.done("orrery environment setting set drift_policies '{\"*\": \"report\"}'")?;
     fs::write(root.join("there"), "drift")?;
     let (text, ended) = world.run("cd model && orrery plan")?;
     ensure!(ended == 2 && text.contains("content"), "{ended}: {text}");

@@ -489,6 +489,7 @@ fn plans_are_the_same() -> Result<()> {
     world.done("orrery deploy --local")?;
     world.done("orrery deploy")?;
     // One resource drifts, another changes in the model, and one leaves it.
+    world.done("orrery environment setting set drift_policies '{\"*\": \"report\"}'")?;
     world.done("chmod 700 ../orrery-notes && sed -i 's/Water/Drown/' main.cf")?;
     let changed = same()?;
     let causes: Vec<&str> = changed["resources"]

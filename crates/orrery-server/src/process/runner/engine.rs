@@ -10,7 +10,7 @@ use orrery_executor::{
 };
 use orrery_handlers::Permit;
 use orrery_model::{LogLevel, VersionNumber};
-use orrery_scheduler::Settings;
+use orrery_scheduler::{Event, Filter, Settings};
 use orrery_store::{
     EnvironmentRecord, Lease, RequestRecord, Store, StoreError, VersionInfo, local_agents,
 };
@@ -24,6 +24,7 @@ use crate::process::active_environment::{
     ActiveEnvironment, NewRequests, claim_requests, pending_requests,
 };
 use crate::process::agent_routing::AgentRouter;
+use crate::process::drift::DriftInbox;
 use crate::process::epochs;
 use crate::process::facts::UnknownFacts;
 use crate::process::handlers::{HandlerInputs, Handlers};
@@ -73,12 +74,15 @@ impl Runner {
             over
         });
         let own = &self.options.own_machine;
-        let own = OwnMachine::read(&self.app, store, own, record, Some(permit.clone()))?;
+        let drift = DriftInbox::new(self.key, self.messages.clone());
+        let (permitted, sink) = (Some(permit.clone()), Some(drift.own_machine()));
+        let own = OwnMachine::read(&self.app, store, own, record, permitted, sink)?;
         let own = Arc::new(own);
         let machine = Arc::clone(&own);
-        let (settings_now, data) = (&self.settings, &self.options.data);
+        let (settings_now, places) =
+            (&self.settings, (&*self.options.data, Some(drift.machines())));
         let router =
-            AgentRouter::read(&self.app, store, record, settings_now, declared, own, data)?;
+            AgentRouter::read(&self.app, store, record, settings_now, declared, own, places)?;
         let router = Arc::new(router);
         // Without a limited lease there is no other process to fence.
         if let Some(permit) = self.lease_cell.permit().filter(|permit| permit.end().is_some()) {
@@ -118,6 +122,11 @@ impl Runner {
         let NewRequests { events, requests } = claim_requests(&self.app, &lease, open, &[])?;
         let (engine, request_ids) = Engine::start_with_requests(setup, start, events)?;
         let requests = pending_requests(requests, request_ids).collect();
+        engine.set_drift_policies(self.settings.drift_policies.clone());
+        // Files may have changed while nothing watched them; their runs begin to watch them.
+        let agents = store.agents().states(self.key)?.into_iter().map(|agent| agent.name);
+        let watched = router.watched_here(agents);
+        engine.submit(Event::Drift(Filter { agents: Some(watched), ids: None }));
         // A killed process may have stored a fact without requesting the compile for it.
         if store.versions().unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved)
         {
@@ -133,6 +142,7 @@ impl Runner {
             "environment taken over"
         );
         self.app.metrics().environments.inc();
+        self.reports.add(lease, &router);
         self.active = Some(ActiveEnvironment {
             engine,
             lease,
@@ -147,6 +157,8 @@ impl Runner {
             parked: Vec::new(),
             unknown: Vec::new(),
             has_resolved: false,
+            drift,
+            drifted: Vec::new(),
         });
         Ok(())
     }

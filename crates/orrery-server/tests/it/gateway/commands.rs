@@ -382,6 +382,7 @@ fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
         uuid: orrery_model::Id::from_bytes([7; 16]),
         address,
         peer_address: address,
+        latencies: None,
     };
     store.gateways().record_heartbeat(&former, Duration::from_secs(3600)).unwrap();
     let facts = json!({});

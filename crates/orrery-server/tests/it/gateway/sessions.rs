@@ -189,6 +189,7 @@ fn liveness_uses_the_clock_of_the_database() {
             uuid: orrery_model::Id::from_bytes([9; 16]),
             address: "b:1",
             peer_address: "b:1",
+            latencies: None,
         };
         assert_eq!(store.gateways().record_heartbeat(&gateway, within).unwrap(), 0, "{ahead}");
         assert_eq!(world.remote_agents()[0]["status"], "connected", "{ahead}");

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use orrery_model::{OfferedType, RequestId, Timestamp};
 use orrery_store::{
-    EnvironmentKey, GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession,
-    NewInvitationRecord, RemoteAgentRecord, Store, StoreError,
+    AgentConnectionRecord, ConnectionPhase, EnvironmentKey, GatewayHeartbeat, Holder, JoinOutcome,
+    JoiningAgent, LeaseRequest, NewAgentSession, NewInvitationRecord, RemoteAgentRecord, Store,
+    StoreError,
 };
 use serde_json::json;
 
@@ -23,6 +24,8 @@ super::list_cases![
     remote_agents_are_listed_in_the_order_in_which_they_joined,
     a_deleted_environment_takes_its_remote_agents_along,
     an_installation_secret_is_stored_once,
+    round_trips_are_those_of_the_gateway_with_the_session,
+    connections_are_valid_under_the_lease_of_their_report,
 ];
 
 const NOW: Timestamp = Timestamp(1_000);
@@ -77,6 +80,7 @@ fn record_heartbeat(store: &Store, id: u8, alive_for: Duration) -> usize {
         uuid: id_of(id),
         address: "balancer.example.com:8889",
         peer_address: &peer_address,
+        latencies: None,
     };
     store.gateways().record_heartbeat(&gateway, alive_for).unwrap()
 }
@@ -345,4 +349,60 @@ fn an_installation_secret_is_stored_once(backend: Backend) {
     let foreign = |sealed: &[u8]| sealed != b"first";
     let error = store.secrets().put_own_if_absent("ca", b"third", &foreign, NOW).unwrap_err();
     assert!(matches!(error, StoreError::OtherKey), "{error}");
+}
+
+fn round_trips_are_those_of_the_gateway_with_the_session(backend: Backend) {
+    let store = backend.fresh();
+    enrolled(&store, 1, &["web1"]);
+    enrolled(&store, 2, &["web2"]);
+    open(&store, 1, 8, 1).unwrap();
+    open(&store, 2, 9, 1).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    assert!(store.gateways().latencies(environment).unwrap().is_empty());
+    let latencies = [(id_of(1), Duration::from_micros(850)), (id_of(3), Duration::from_millis(2))];
+    let heartbeat = GatewayHeartbeat {
+        uuid: id_of(8),
+        address: "",
+        peer_address: "",
+        latencies: Some(&latencies),
+    };
+    store.gateways().record_heartbeat(&heartbeat, LONG).unwrap();
+    // A heartbeat without round trips keeps them.
+    record_heartbeat(&store, 8, LONG);
+    let found = store.gateways().latencies(environment).unwrap();
+    assert_eq!(found.get(&id_of(1)), Some(&Duration::from_micros(850)));
+    assert_eq!(found.get(&id_of(2)), None);
+    store.gateways().delete(id_of(8)).unwrap();
+    assert!(store.gateways().latencies(environment).unwrap().is_empty());
+}
+
+fn connections_are_valid_under_the_lease_of_their_report(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.environments().ensure_default().unwrap();
+    let acquire = || {
+        let request =
+            LeaseRequest { holder: Holder::this_process("test", NOW), now: NOW, expires: None };
+        store.leases().acquire(environment, &request).unwrap()
+    };
+    let connection = AgentConnectionRecord {
+        phase: ConnectionPhase::BackingOff,
+        latency: Some(Duration::from_micros(1_500)),
+        retry_at: Some(Timestamp(9_000)),
+        problem: "connection refused".to_owned(),
+    };
+    let report = [("web1".to_owned(), Some(connection.clone()))];
+    assert!(store.agents().record_connections(environment, &report).is_err(), "without a lease");
+    let lease = acquire();
+    store.under_lease(&lease).agents().record_connections(environment, &report).unwrap();
+    let found = || store.agents().connections(environment).unwrap();
+    assert_eq!(found().get("web1"), Some(&connection));
+    store.leases().release(&lease).unwrap();
+    assert!(found().is_empty(), "the engine has ended");
+    let lease = acquire();
+    assert!(found().is_empty(), "another engine has not reported yet");
+    store.under_lease(&lease).agents().record_connections(environment, &report).unwrap();
+    assert_eq!(found().len(), 1);
+    let gone = [("web1".to_owned(), None)];
+    store.under_lease(&lease).agents().record_connections(environment, &gone).unwrap();
+    assert!(found().is_empty());
 }

@@ -1,9 +1,9 @@
 //! `orrery agent`.
 
-use orrery_api::{Agent, AgentPlacement, AgentStatus};
+use orrery_api::{Agent, AgentConnection, AgentConnectionState, AgentPlacement, AgentStatus};
 use serde_json::{Value, json};
 
-use super::table::{Table, counts_by_name};
+use super::table::{Table, counts_by_name, moment_or};
 use super::{print_json, read_list, remote_agents, show_list, terminal};
 use crate::cli::agent::{AgentAction, AgentGroup, AgentNames};
 use crate::commands::inspect::deployment::placement_word;
@@ -25,8 +25,17 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
         AgentAction::List => {
             let of = of()?;
             let found = read_list(of.client.list::<Agent>(&of.path(&["agents"])).large(), None)?;
-            let headings =
-                ["NAME", "STATUS", "PLACEMENT", "ADDRESS", "RESOURCES", "STATES", "REASON"];
+            let headings = [
+                "NAME",
+                "STATUS",
+                "PLACEMENT",
+                "ADDRESS",
+                "CONNECTION",
+                "LATENCY",
+                "RESOURCES",
+                "STATES",
+                "REASON",
+            ];
             let table = Table::new("agent", &headings);
             show_list(args.json, &found, table, |agent| {
                 let states = counts_by_name(&agent.by_status);
@@ -39,7 +48,17 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
                 let AgentPlacement { address, reason, .. } = &agent.placement;
                 let address = address.as_deref().unwrap_or_default();
                 let address = address.split('?').next().unwrap_or_default().to_owned();
-                vec![agent.name.clone(), status, place, address, count, states, reason.clone()]
+                let (connection, latency) = match &agent.connection {
+                    Some(connection) => (connection_text(connection), latency_text(connection)),
+                    None => (String::new(), String::new()),
+                };
+                let problem = agent.connection.as_ref().and_then(|now| now.problem.as_deref());
+                let reason = match problem {
+                    Some(problem) => format!("{reason}: {problem}"),
+                    None => reason.clone(),
+                };
+                let name = agent.name.clone();
+                vec![name, status, place, address, connection, latency, count, states, reason]
             })?;
             if !args.json {
                 found
@@ -68,6 +87,26 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
             remote_agents::revoke(&of()?, &revoke, args.json)
         }
     }
+}
+
+/// State of a connection, with the time of the next attempt.
+fn connection_text(connection: &AgentConnection) -> String {
+    let word = match connection.state {
+        AgentConnectionState::BackingOff => "backing off",
+        AgentConnectionState::CircuitOpen => "circuit open",
+        other => other.as_str(),
+    };
+    match (&connection.retry_at, &connection.last_seen, connection.state) {
+        (Some(at), _, _) => format!("{word} until {}", moment_or(Some(at), "-")),
+        (None, Some(seen), AgentConnectionState::Disconnected) => {
+            format!("{word} since {}", moment_or(Some(seen), "-"))
+        }
+        _ => word.to_owned(),
+    }
+}
+
+fn latency_text(connection: &AgentConnection) -> String {
+    connection.latency_ms.map_or(String::new(), |latency| format!("{latency:.1} ms"))
 }
 
 /// Prints the reason for a missing machine, and help.
