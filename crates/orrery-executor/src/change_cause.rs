@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use orrery_model::{Change, ChangeKind, Resource, ResourceState};
+use orrery_model::{Change, ChangeKind, OutcomeStatus, Resource, ResourceState};
 use serde_json::{Map, Value};
 
 /// Conditions of a command. A command without any of them runs at every deploy.
@@ -13,6 +13,13 @@ pub fn runs_at_every_deploy(entity: &str, attributes: &Map<String, Value>) -> bo
     let is_empty =
         |value: &Value| matches!(value, Value::Null | Value::Bool(false)) || *value == "";
     entity == "exec::Run" && GUARDS.iter().all(|name| attributes.get(*name).is_none_or(is_empty))
+}
+
+/// Returns true if the last run did not deploy the resource. One that only reports what it finds has
+/// not failed.
+fn has_failed(state: &ResourceState) -> bool {
+    state.last_run_compliant == Some(false)
+        && state.last_outcome != Some(OutcomeStatus::NonCompliant)
 }
 
 /// Cause of a planned change.
@@ -53,9 +60,7 @@ impl ChangeCause {
             None if change.kind == ChangeKind::Updated && !only_run => ChangeCause::Existing,
             None => ChangeCause::New,
             Some(deployed) if deployed != resource.hash => ChangeCause::Model,
-            Some(_) if state.is_some_and(|state| state.last_run_compliant == Some(false)) => {
-                ChangeCause::Failed
-            }
+            Some(_) if state.is_some_and(has_failed) => ChangeCause::Failed,
             Some(_) if only_run => {
                 let attributes = resource.attributes.read().unwrap_or_default();
                 match runs_at_every_deploy(resource.id.entity(), &attributes) {
