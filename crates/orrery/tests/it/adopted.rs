@@ -165,6 +165,9 @@ fn server_leaves_what_existed(postgres: bool) -> Result<()> {
     fs::write(managed.join("other"), "by hand")?;
     prints(&world, "cd notes && orrery deploy", &["1 created"])?;
     world.done("cd notes && orrery repair")?;
+    // The edit would be repaired at once.
+    let policies = "orrery environment setting set drift_policies '{\"*\": \"report\"}'";
+    world.done(&format!("cd notes && {policies}"))?;
     fs::write(managed.join("new"), "edited")?;
     let refused = "cd notes && orrery destroy < /dev/null";
     let told = ["/new] (edited since it was deployed: content)", LEFT, "2 left in place"];
