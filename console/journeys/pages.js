@@ -44,6 +44,21 @@ export async function PAGES(server, shop) {
             ready: seen("Deployed"),
         },
         {
+            name: "graph",
+            url: shop.page("/graph"),
+            ready: (page) => page.locator("[data-shown]").waitFor(),
+        },
+        {
+            name: "graph-list",
+            url: shop.page("/graph?view=list"),
+            ready: (page) => page.locator("[data-entry]").first().waitFor(),
+        },
+        {
+            name: "graph-groups",
+            url: shop.page("/graph?group=agent&open=localhost"),
+            ready: (page) => page.locator("[data-shown]").waitFor(),
+        },
+        {
             name: "versions",
             url: shop.page("/versions"),
             ready: (page) => page.locator("[data-version='2']").waitFor(),

@@ -441,6 +441,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/environments/{environment}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Draws a part of the dependency graph: resources or groups with coordinates, requirements on the
+         *     left, and the number of resources that are left out.
+         */
+        get: operations["resources_show"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/environments/{environment}/halt": {
         parameters: {
             query?: never;
@@ -2717,6 +2737,123 @@ export interface components {
              */
             environment?: string | null;
         };
+        /** @description Size of the drawing. */
+        GraphBounds: {
+            /** Format: int32 */
+            w: number;
+            /** Format: int32 */
+            h: number;
+        };
+        /** @description One member of an opened group, or several of a large one. */
+        GraphCell: {
+            /** @description Resource id, that of the first of several. */
+            id: string;
+            /** @description Worst status. */
+            status: components["schemas"]["Status"];
+            /** Format: int64 */
+            count: number;
+        };
+        /** @description A dependency, or all between two groups. */
+        GraphEdge: {
+            /**
+             * Format: int32
+             * @description Index of the required node.
+             */
+            from: number;
+            /**
+             * Format: int32
+             * @description Index of the dependent node.
+             */
+            to: number;
+            /**
+             * Format: int64
+             * @description Number of dependencies.
+             */
+            n: number;
+            /** @description True if it points left: it closes a cycle, which grouping can make. */
+            back: boolean;
+            /** @description Corners of the line, as x and y in turn; each section is horizontal or vertical. */
+            points: number[];
+        };
+        /**
+         * @description Property by which resources are grouped.
+         * @enum {string}
+         */
+        GraphGrouping: "type" | "agent" | "set" | "none";
+        /** @description A node, with the upper left corner of its box. */
+        GraphNode: {
+            kind: components["schemas"]["GraphNodeKind"];
+            /**
+             * @description Resource id, that of the first of siblings, or name of the group. Empty for the shared set
+             *     and for the other groups.
+             */
+            id: string;
+            /** @description Type, if all resources of the node have the same. */
+            type?: string | null;
+            /** @description Agent, if all resources of the node have the same. */
+            agent?: string | null;
+            /** @description Identifying value of a resource. */
+            value?: string | null;
+            /** @description Worst status of its resources. */
+            status: components["schemas"]["Status"];
+            /**
+             * Format: int64
+             * @description Number of its resources.
+             */
+            count: number;
+            /** @description Number of its resources by status. Empty for a single resource. */
+            by_status?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int64
+             * @description Number of groups in `other_groups`.
+             */
+            groups?: number;
+            /** Format: int32 */
+            x: number;
+            /** Format: int32 */
+            y: number;
+            /** Format: int32 */
+            w: number;
+            /** Format: int32 */
+            h: number;
+            /**
+             * Format: int32
+             * @description Column, counted from the left.
+             */
+            layer: number;
+            /**
+             * Format: int64
+             * @description Number of requirements that are not drawn.
+             */
+            hidden_in?: number;
+            /**
+             * Format: int64
+             * @description Number of dependents that are not drawn.
+             */
+            hidden_out?: number;
+            /** @description Members of an opened group, worst first. */
+            cells?: components["schemas"]["GraphCell"][];
+        };
+        /**
+         * @description Kind of a node.
+         * @enum {string}
+         */
+        GraphNodeKind: "resource" | "siblings" | "group" | "other_groups";
+        /** @description Resources that are not drawn. */
+        GraphRest: {
+            /** Format: int64 */
+            nodes: number;
+            by_status: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * @description Selection that a graph shows.
+         * @enum {string}
+         */
+        GraphScope: "all" | "trouble" | "focus" | "groups";
         /** @description A value of a host. */
         HostSetting: {
             value: string;
@@ -4338,6 +4475,37 @@ export interface components {
             left_out: {
                 [key: string]: number;
             };
+        };
+        /** @description A part of the dependency graph. Requirements are on the left of their dependents. */
+        ResourceGraph: {
+            scope: components["schemas"]["GraphScope"];
+            /** @description Property of the groups; `none` for resources. */
+            group: components["schemas"]["GraphGrouping"];
+            /**
+             * Format: int64
+             * @description Number of resources that match the filter.
+             */
+            total: number;
+            nodes: components["schemas"]["GraphNode"][];
+            edges: components["schemas"]["GraphEdge"][];
+            /** @description Resources that match the filter and have no part in a node. */
+            left_out: components["schemas"]["GraphRest"];
+            /**
+             * Format: int64
+             * @description Number of edges between drawn nodes that are left out, if there are too many.
+             */
+            left_out_edges: number;
+            bounds: components["schemas"]["GraphBounds"];
+            /**
+             * Format: int64
+             * @description Position in the change feed up to which all changes are included.
+             */
+            position: number;
+            /**
+             * Format: date-time
+             * @description Time of the statuses; cached in large environments.
+             */
+            counted_at: string;
         };
         /** @description Desired state of a resource, from one version on. */
         ResourceHistoryEntry: {
@@ -7985,6 +8153,114 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_Parameter"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resources_show: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Groups by `type`, `agent` or `set`, or `none` for resources. By default, a small environment
+                 *     shows all resources; a large one those that are not deployed with the paths to their causes,
+                 *     or groups.
+                 */
+                group?: string;
+                /** @description Name of the group whose members are shown; empty for the shared set. */
+                open?: string;
+                /** @description Id of the resource whose neighbours are shown. */
+                focus?: string;
+                /** @description Levels of neighbours. By default 1. */
+                depth?: number;
+                /** @description Neighbours: `both`, `requires` or `provides`. By default `both`. */
+                direction?: string;
+                /** @description Maximum number of resources that are drawn. By default 300. */
+                limit?: number;
+                /**
+                 * @description Maximum number of neighbours of one resource, and of siblings that are drawn one by one. By
+                 *     default 12.
+                 */
+                per_parent?: number;
+                /** @description Agent. */
+                agent?: string;
+                /** @description Type, such as `std::File`. */
+                type?: string;
+                /** @description Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case. */
+                value?: string;
+                /** @description Any of these statuses, separated by commas: `failed,skipped`; or none of these: `!deployed`. */
+                status?: string;
+                /** @description Name of a resource set. */
+                set?: string;
+            };
+            header?: never;
+            path: {
+                environment: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The drawing */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceGraph"];
                 };
             };
             /** @description Invalid request, or violated rule */

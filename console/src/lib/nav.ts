@@ -6,6 +6,7 @@ import Database from "@lucide/svelte/icons/database";
 import Gauge from "@lucide/svelte/icons/gauge";
 import Hammer from "@lucide/svelte/icons/hammer";
 import Layers from "@lucide/svelte/icons/layers";
+import Network from "@lucide/svelte/icons/network";
 import Server from "@lucide/svelte/icons/server";
 import Settings from "@lucide/svelte/icons/settings";
 import type { Component } from "svelte";
@@ -18,6 +19,7 @@ export function environmentPages(env: string): NavItem[] {
     return [
         { name: "Overview", path: to(), icon: Gauge, key: "o" },
         { name: "Resources", path: to("resources"), icon: Boxes, key: "r" },
+        { name: "Graph", path: to("graph"), icon: Network, key: "g" },
         { name: "Versions", path: to("versions"), icon: Layers, key: "v" },
         { name: "Operations", path: to("operations"), icon: Activity, key: "p" },
         { name: "Compiles", path: to("compiles"), icon: Hammer, key: "c" },

@@ -14,6 +14,8 @@
 //! | `openapi` | OpenAPI document |
 //! | `count_cache`, `facet_cache` | cached counts, shared by all requests |
 //! | `batch_loader` | batched reads of single resources |
+//! | `causes` | statuses as causes of each other |
+//! | `graph` | dependency graph: what to draw of it, and where |
 //! | `contents` | contents of files: visibility, quotas |
 //! | `heartbeat`, `task_status` | heartbeats of the roles; statuses of maintenance tasks |
 //! | `maintenance` | named periodic tasks: metrics, retention, fact refresh |
@@ -35,6 +37,7 @@ mod access;
 pub mod app;
 mod auth;
 mod batch_loader;
+mod causes;
 mod cluster;
 mod code_sets;
 mod console;
@@ -45,6 +48,7 @@ mod extract;
 mod facet_cache;
 pub mod further_api;
 mod gateway;
+mod graph;
 mod heartbeat;
 mod host_inventory;
 mod input_errors;

@@ -15,6 +15,7 @@ use crate::contents::ContentLimits;
 use crate::count_cache::CountCache;
 use crate::error::ServerError;
 use crate::facet_cache::FacetCache;
+use crate::graph::GraphCache;
 use crate::heartbeat::{Heartbeats, WriteProbe};
 use crate::metrics::Metrics;
 use crate::services::Services;
@@ -60,6 +61,7 @@ struct Parts {
     change_stream: Arc<ChangeStream>,
     count_cache: CountCache,
     facet_cache: FacetCache,
+    graph_cache: GraphCache,
     batch_loader: BatchLoader,
     auth: Auth,
     budgets: Arc<Budgets>,
@@ -108,6 +110,7 @@ impl ServerState {
             change_stream: Arc::default(),
             count_cache: CountCache::default(),
             facet_cache: FacetCache::default(),
+            graph_cache: GraphCache::default(),
             batch_loader: BatchLoader::default(),
             auth,
             budgets: Arc::default(),
@@ -192,6 +195,11 @@ impl ServerState {
     /// Cached counts of resources.
     pub(crate) fn count_cache(&self) -> &CountCache {
         &self.parts.count_cache
+    }
+
+    /// Cached dependency graphs.
+    pub(crate) fn graph_cache(&self) -> &GraphCache {
+        &self.parts.graph_cache
     }
 
     /// Cached facets of resources.

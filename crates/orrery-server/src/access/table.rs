@@ -250,6 +250,7 @@ const ROUTES: &[RouteRule] = &[
     ("GET", "/api/v1/environments/{environment}/resources", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/resource-counts", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/resource-facets", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/graph", Access::Environment(Right::View)),
     (
         "GET",
         "/api/v1/environments/{environment}/resources/{id}/why",

@@ -13,6 +13,7 @@ use orrery_store::{
 };
 
 use crate::batch_loader::related;
+use crate::causes::{leads_on, rank};
 use crate::error::ServerError;
 use crate::services::Services;
 use crate::settings::EnvironmentSettings;
@@ -40,25 +41,6 @@ pub(crate) async fn explain(
         })
         .await?;
     Ok(answer)
-}
-
-/// Rank of a requirement as a cause; `None` if it is compliant.
-fn rank(status: Status) -> Option<u8> {
-    Some(match status {
-        Status::Deployed | Status::Orphaned => return None,
-        Status::Failed => 0,
-        Status::Unavailable => 1,
-        Status::NonCompliant => 2,
-        Status::Undefined => 3,
-        Status::SkippedForUndefined => 4,
-        Status::Skipped => 5,
-        Status::Available | Status::Deploying => 6,
-    })
-}
-
-/// True if the reason of a status can be one of its requirements.
-fn leads_on(status: Status) -> bool {
-    matches!(status, Status::Skipped | Status::SkippedForUndefined | Status::Available)
 }
 
 fn location(source: &Source) -> SourceLocation {

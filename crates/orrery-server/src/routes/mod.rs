@@ -11,6 +11,7 @@ mod environment_summaries;
 mod environments;
 mod events;
 mod files;
+mod graph;
 mod health;
 pub(crate) mod html_pages;
 pub(crate) mod inventory;
@@ -209,6 +210,7 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(resources::list))
         .routes(routes!(resources::counts))
         .routes(routes!(resource_facets::count))
+        .routes(routes!(graph::show))
         .routes(routes!(resources::get))
         .routes(routes!(resources::history))
         .routes(routes!(resources::provides))

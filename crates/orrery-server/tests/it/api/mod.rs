@@ -6,6 +6,7 @@ mod discovered;
 mod environments;
 mod events;
 mod files;
+mod graph;
 mod inventory;
 mod metrics;
 mod middleware;
