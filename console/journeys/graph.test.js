@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Browser } from "./browser.js";
-import { CONTENT, Shop } from "./seed.js";
+import { Shop } from "./seed.js";
 import { Server, until } from "./server.js";
 
 let server, shop, browser, page;
@@ -130,11 +130,10 @@ test("states change in place, and a new layout waits until it is applied", async
     await server.call("POST", shop.path("/agents/localhost/pause"));
     // A change of the model: the state follows, the places stay.
     const resources = shop.resources();
-    resources[1].attributes.content = `${CONTENT}more\n`;
+    resources[0].attributes.mode = 700;
     await shop.push(resources);
     await page
-        .locator("li", { hasText: "out-live/shop.conf" })
-        .getByText("Change pending")
+        .locator("[data-entry][aria-label*='out-live, Directory'][aria-label*=pending]")
         .waitFor();
     assert.equal((await entries()).length, before);
     // A further resource changes the structure.

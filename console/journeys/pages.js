@@ -69,6 +69,11 @@ export async function PAGES(server, shop) {
             url: shop.page(`/versions/2/dry-runs/${id}`),
             ready: (page) => page.locator("[data-group=unchanged]").waitFor(),
         },
+        {
+            name: "runs",
+            url: shop.page("/runs"),
+            ready: (page) => page.locator("[data-run]").first().waitFor(),
+        },
         { name: "operations", url: shop.page("/operations"), ready: heading("Operations") },
         { name: "compiles", url: shop.page("/compiles"), ready: heading("No compile yet") },
         {

@@ -166,6 +166,26 @@ test("the counts of a dry run are those of the API, and what it cannot tell is a
     assert.ok(unknown >= 2, JSON.stringify(finished.by_status));
 });
 
+test("the overview says what waits, and which runs changed something", async () => {
+    await page.goto(shop.page());
+    const activity = await server.call("GET", shop.path("/activity"));
+    await page.locator(`[data-waiting="${activity.waiting}"]`).waitFor();
+    // What was skipped waits for the failing one, and the file of an unknown value for that.
+    assert.deepEqual(activity.waits.map((wait) => wait.kind).toSorted(), [
+        "undefined",
+        "waiting_on",
+    ]);
+    await page.locator("[data-wait=waiting_on]", { hasText: "nowhere" }).waitFor();
+    const times = activity.timers.map((timer) => timer.at);
+    await page.locator(`[data-timer="${times[0]}"]`).waitFor();
+    await page.locator("[data-run]", { hasText: "shop.conf" }).first().waitFor();
+    await page.getByRole("link", { name: "All runs" }).click();
+    await page.getByLabel("Show").selectOption("bad");
+    await page.waitForURL(/show=bad/);
+    await page.locator("[data-run]", { hasText: "nowhere" }).first().waitFor();
+    assert.equal(await page.locator("[data-run]", { hasText: "host-17" }).count(), 0);
+});
+
 test("the palette finds a resource by a part of its value", async () => {
     await page.goto(shop.page());
     await page.getByText("Needs attention").waitFor();

@@ -15,6 +15,7 @@ export const ROUTES: Route[] = [
         name: "Resource",
         load: () => import("./pages/Resource.svelte"),
     },
+    { pattern: "/e/:env/runs", name: "Runs", load: () => import("./pages/Runs.svelte") },
     { pattern: "/e/:env/graph", name: "Graph", load: () => import("./pages/Graph.svelte") },
     {
         pattern: "/e/:env/versions",

@@ -197,6 +197,23 @@ export interface paths {
         patch: operations["environments_update"];
         trace?: never;
     };
+    "/api/v1/environments/{environment}/activity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns what runs, what waits and why, and the next automatic runs. */
+        get: operations["environments_activity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/environments/{environment}/agents": {
         parameters: {
             query?: never;
@@ -452,7 +469,7 @@ export interface paths {
          * Draws a part of the dependency graph: resources or groups with coordinates, requirements on the
          *     left, and the number of resources that are left out.
          */
-        get: operations["resources_show"];
+        get: operations["resources_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -784,6 +801,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/environments/{environment}/resource-changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the resources that changed after a position, as they are now. */
+        get: operations["resources_changes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/environments/{environment}/resource-counts": {
         parameters: {
             query?: never;
@@ -1029,6 +1063,23 @@ export interface paths {
         post?: never;
         /** Removes a role in an environment. */
         delete: operations["roles_revoke_in_environment"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/environments/{environment}/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists handler runs, newest first. */
+        get: operations["resources_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1989,6 +2040,49 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description Work of an environment: what runs, what waits and why, what comes next. */
+        Activity: {
+            /**
+             * Format: int64
+             * @description Number of running handlers.
+             */
+            running: number;
+            /**
+             * Format: int64
+             * @description Number of changes that start as soon as there is a free worker.
+             */
+            ready: number;
+            /**
+             * Format: int64
+             * @description Number of resources that wait for something else.
+             */
+            waiting: number;
+            /** @description Running handlers, longest first, at most 20. */
+            running_resources: components["schemas"]["RunningHandler"][];
+            /** @description Reasons of the waits, most frequent first, at most 20. */
+            waits: components["schemas"]["WaitReason"][];
+            /**
+             * Format: int64
+             * @description Number of resources that wait for a reason that is not listed.
+             */
+            other_waits: number;
+            /** @description Next automatic runs, soonest first, at most 10. */
+            timers: components["schemas"]["NextRuns"][];
+            /** @description False if too many resources failed to look at the timers of all. */
+            timers_complete: boolean;
+            /** @description Agents with work, those with the most first, at most 50. */
+            agents: components["schemas"]["AgentQueue"][];
+            /**
+             * Format: int64
+             * @description Number of further agents with work.
+             */
+            other_agents: number;
+            /**
+             * Format: date-time
+             * @description Time of the statuses; cached in large environments.
+             */
+            counted_at: string;
+        };
         /** @description An agent: one queue of work. */
         Agent: {
             name: string;
@@ -2068,6 +2162,17 @@ export interface components {
             reason: string;
             /** @description Remedy, if there is no machine. */
             help?: string | null;
+        };
+        /** @description Work of one agent. */
+        AgentQueue: {
+            agent: string;
+            /** Format: int64 */
+            running: number;
+            /** Format: int64 */
+            ready: number;
+            /** Format: int64 */
+            waiting: number;
+            paused: boolean;
         };
         /**
          * @description Status of an agent. `unavailable`: its resources need a machine and there is none. `up`: an
@@ -3157,6 +3262,18 @@ export interface components {
             path: string;
             /** @description Key for the signatures of the forge. */
             secret: string;
+        };
+        /** @description Automatic runs at one time. */
+        NextRuns: {
+            /** Format: date-time */
+            at: string;
+            /**
+             * Format: int64
+             * @description Number of resources.
+             */
+            count: number;
+            /** @description Id of one of them. */
+            resource: string;
         };
         /** @description A message to the users of an environment. */
         Notification: {
@@ -4389,6 +4506,18 @@ export interface components {
             /** @description True if it is not retried any more, after too many attempts. */
             parked: boolean;
         };
+        /** @description Resources that changed after a position in the change feed. */
+        ResourceChanges: {
+            /** @description The resources as they are now; empty if `reset`. */
+            items: components["schemas"]["ResourceSummary"][];
+            /** @description True if too much has changed to list it: read everything again. */
+            reset: boolean;
+            /**
+             * Format: int64
+             * @description Position for the next request.
+             */
+            position: number;
+        };
         /** @description Numbers of resources by status. */
         ResourceCounts: {
             /**
@@ -4643,6 +4772,18 @@ export interface components {
          * @enum {string}
          */
         RoleName: "viewer" | "operator" | "developer" | "admin";
+        /** @description A running handler. */
+        RunningHandler: {
+            /** @description Resource id. */
+            id: string;
+            /**
+             * Format: int32
+             * @description Version of the run.
+             */
+            version: number;
+            /** Format: date-time */
+            since: string;
+        };
         /** @description A search hit. */
         SearchHit: {
             kind: components["schemas"]["SearchKind"];
@@ -5096,6 +5237,21 @@ export interface components {
              *     instead of keeping them.
              */
             include_adopted?: boolean;
+        };
+        /** @description Resources that wait for the same reason. */
+        WaitReason: {
+            kind: components["schemas"]["ReasonKind"];
+            /** @description Sentence. */
+            text: string;
+            /**
+             * Format: int64
+             * @description Number of resources.
+             */
+            count: number;
+            /** @description Agent that the reason is about. */
+            agent?: string | null;
+            /** @description Id of the resource that is the cause. */
+            resource?: string | null;
         };
         /** @description The webhook of an environment. */
         Webhook: {
@@ -6623,6 +6779,82 @@ export interface operations {
             };
             /** @description Too many requests; try again later */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    environments_activity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                environment: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The activity */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Activity"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8211,7 +8443,7 @@ export interface operations {
             };
         };
     };
-    resources_show: {
+    resources_graph: {
         parameters: {
             query?: {
                 /**
@@ -10497,6 +10729,88 @@ export interface operations {
             };
         };
     };
+    resources_changes: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Position of the previous answer, or of an event. Without it, the answer has the present
+                 *     position only.
+                 */
+                since?: number;
+            };
+            header?: never;
+            path: {
+                environment: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The changes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceChanges"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     resources_counts: {
         parameters: {
             query?: never;
@@ -12016,6 +12330,95 @@ export interface operations {
             };
             /** @description Too many requests; try again later */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resources_runs: {
+        parameters: {
+            query?: {
+                /** @description Start time, at the earliest. */
+                since?: string;
+                /** @description True for runs that changed something, false for the others. */
+                changed?: boolean;
+                /** @description Any of these outcomes, separated by commas: `failed,skipped`. */
+                outcome?: string;
+                /** @description Agent. */
+                agent?: string;
+                /** @description Maximum number of items. A page can have fewer, even none, without being the last. */
+                limit?: number;
+                /** @description Cursor: `next` of the previous page. */
+                after?: string;
+            };
+            header?: never;
+            path: {
+                environment: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_OperationResult"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,4 +1,5 @@
 // Draws the graph on a canvas: lines as rectangles, boxes, icons and text by zoom level.
+import { cutMiddle } from "../lib/format";
 import type { Tone } from "../lib/labels";
 import { STATUSES, statusTone } from "../lib/labels";
 import { shapesOf } from "../lib/state-shapes";
@@ -81,16 +82,16 @@ function icon(
     context.restore();
 }
 
-/** Text that fits a width: cut at the end, which costs a binary search only if it is too long. */
+/** Text that fits a width, cut in the middle: both ends of a path matter. */
 function fitted(context: CanvasRenderingContext2D, text: string, width: number): string {
     if (context.measureText(text).width <= width) return text;
-    let [low, high] = [0, text.length];
+    let [low, high] = [1, text.length];
     while (low < high) {
         const middle = Math.ceil((low + high) / 2);
-        if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+        if (context.measureText(cutMiddle(text, middle)).width <= width) low = middle;
         else high = middle - 1;
     }
-    return low > 0 ? `${text.slice(0, low)}…` : "";
+    return low > 1 ? cutMiddle(text, low) : "";
 }
 
 /** A line of horizontal and vertical sections, each a rectangle. */

@@ -30,7 +30,7 @@ const entries = new Map<string, Entry<unknown>>();
 let isVisible = () => typeof document === "undefined" || document.visibilityState !== "hidden";
 
 function interval(url: string): number {
-    return /resource-(counts|facets)|environment-summaries|activity|\/graph/.test(url)
+    return /resource-(counts|facets)|environment-summaries|activity|runs|\/graph/.test(url)
         ? COUNTS_RELOAD_MS
         : RELOAD_MS;
 }

@@ -9,7 +9,7 @@ const top = (tail: string) => new RegExp(`^/api/v1/${tail}`);
 
 /** Reads that show states of resources. */
 const states = [
-    within("/(resources|resource-counts|resource-facets|graph|activity)([/?]|$)"),
+    within("/(resources|resource-counts|resource-facets|graph|activity|runs)([/?]|$)"),
     top(String.raw`environment-summaries`),
 ];
 

@@ -6,6 +6,7 @@
 //! errors are [`Problem`]s. [`client`] is a client for them.
 
 mod accounts;
+mod activity;
 mod audit;
 pub mod client;
 mod cluster_documents;
@@ -38,6 +39,7 @@ mod versions;
 mod webhooks;
 
 pub use accounts::*;
+pub use activity::*;
 pub use audit::*;
 pub use cluster_documents::*;
 pub use compiles::*;

@@ -27,6 +27,14 @@ impl EnvironmentKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceKey(pub(crate) i64);
 
+impl ResourceKey {
+    /// Parses the subject of a change of resources; `None` if it names none one by one.
+    pub fn parse_list(subject: &str) -> Option<Vec<ResourceKey>> {
+        let keys = subject.split(',').filter(|key| !key.is_empty());
+        keys.map(|key| key.parse().ok().map(ResourceKey)).collect()
+    }
+}
+
 /// Key of an action within one store; a later action has a greater key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ActionKey(pub i64);

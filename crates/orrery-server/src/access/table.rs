@@ -251,6 +251,13 @@ const ROUTES: &[RouteRule] = &[
     ("GET", "/api/v1/environments/{environment}/resource-counts", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/resource-facets", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/graph", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/activity", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/runs", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/resource-changes",
+        Access::Environment(Right::View),
+    ),
     (
         "GET",
         "/api/v1/environments/{environment}/resources/{id}/why",

@@ -6,6 +6,7 @@
 //! cluster documents have modules of their own (`versions`, `contents`, `cluster`).
 
 pub mod accounts;
+pub(crate) mod activity;
 pub mod agents;
 pub(crate) mod audit;
 pub mod compiled_versions;
@@ -23,6 +24,7 @@ pub mod operations;
 pub mod parameters;
 pub mod projects;
 pub(crate) mod remote_agents;
+pub(crate) mod resource_changes;
 pub(crate) mod resources;
 pub(crate) mod resources_by_agent;
 pub mod roles;

@@ -72,7 +72,7 @@ pub(crate) fn layout(sizes: &[Size], edges: &[(usize, usize)]) -> Layout {
     let mut drawing = Drawing::new(sizes, &forward);
     drawing.order();
     drawing.align();
-    let mut layout = drawing.place();
+    let mut layout = drawing.coordinates();
     for (edge, back) in layout.edges.iter_mut().zip(is_back) {
         edge.back = back;
         if back {
@@ -316,7 +316,7 @@ impl<'a> Drawing<'a> {
     }
 
     /// Turns columns and centres into coordinates and lines.
-    fn place(&self) -> Layout {
+    fn coordinates(&self) -> Layout {
         let top = |vertex: usize| self.centre[vertex] - self.height(vertex) / 2;
         let drawn = || self.columns.iter().flatten().copied();
         let first = drawn().map(top).min().unwrap_or(0);

@@ -20,5 +20,5 @@ mod view;
 mod tests;
 
 pub(crate) use selection::{DrawnPart, GraphFilter, GraphQuery};
-pub(crate) use snapshot::GraphCache;
+pub(crate) use snapshot::{DependencyGraph, GraphCache, Index};
 pub(crate) use view::draw;

@@ -160,12 +160,7 @@ fn with_causes(graph: &DependencyGraph, drawn: Vec<Index>, limit: usize) -> Vec<
     let mut all = drawn.clone();
     for mut at in drawn {
         for _ in 0..PATH_MAX {
-            if !causes::leads_on(graph.vertex(at).status) {
-                break;
-            }
-            let bad = graph.requires(at).iter().copied();
-            let bad = bad.filter_map(|to| Some((causes::rank(graph.vertex(to).status)?, to)));
-            let Some((_, cause)) = bad.min() else { break };
+            let Some(cause) = graph.cause(at) else { break };
             if known.insert(cause) {
                 if all.len() == limit {
                     return all;

@@ -14,6 +14,7 @@ use orrery_model::{ResourceId, Status, Timestamp};
 use orrery_store::{ChangeSeq, EnvironmentKey, GraphResource, ResourceKey, Store, StoreError};
 use rustc_hash::FxHashMap;
 
+use crate::causes;
 use crate::error::ServerError;
 use crate::services::Services;
 
@@ -149,6 +150,17 @@ impl DependencyGraph {
 
     pub(crate) fn provides(&self, index: Index) -> &[Index] {
         self.provides.of(index)
+    }
+
+    /// Returns the requirement that explains the wait of a resource best, if it waits for one.
+    pub(crate) fn cause(&self, index: Index) -> Option<Index> {
+        if !causes::leads_on(self.vertex(index).status) {
+            return None;
+        }
+        let bad = self.requires(index).iter().copied();
+        bad.filter_map(|to| Some((causes::rank(self.vertex(to).status)?, to)))
+            .min()
+            .map(|(_, to)| to)
     }
 
     /// Finds a resource by its id.

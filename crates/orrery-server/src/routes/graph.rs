@@ -99,7 +99,7 @@ fn parse(filter: Filter) -> Result<GraphQuery, ServerError> {
 
 /// Draws a part of the dependency graph: resources or groups with coordinates, requirements on the
 /// left, and the number of resources that are left out.
-#[utoipa::path(get, path = "/api/v1/environments/{environment}/graph", tag = "resources", params(("environment" = Uuid, Path), Filter),
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/graph", tag = "resources", operation_id = "graph", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "The drawing", body = ResourceGraph)))]
 pub(super) async fn show(
     State(app): State<ServerState>,

@@ -1,5 +1,6 @@
 //! Routes of the API, one module per noun.
 
+mod activity;
 mod agents;
 mod audit;
 mod cluster_documents;
@@ -22,9 +23,11 @@ mod operations;
 mod parameters;
 mod projects;
 mod remote_agents;
+mod resource_changes;
 mod resource_facets;
 mod resources;
 mod roles;
+mod runs;
 mod search;
 mod secrets;
 mod server_metrics;
@@ -211,6 +214,9 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(resources::counts))
         .routes(routes!(resource_facets::count))
         .routes(routes!(graph::show))
+        .routes(routes!(activity::show))
+        .routes(routes!(runs::list))
+        .routes(routes!(resource_changes::list))
         .routes(routes!(resources::get))
         .routes(routes!(resources::history))
         .routes(routes!(resources::provides))

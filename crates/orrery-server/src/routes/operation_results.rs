@@ -49,7 +49,7 @@ pub(super) struct ResultFilter {
     after: Option<String>,
 }
 
-fn result_view((resource, action): (String, Action)) -> OperationResult {
+pub(super) fn result_view((resource, action): (String, Action)) -> OperationResult {
     let complaint = match action.outcome {
         Some(orrery_model::OutcomeStatus::Deployed) => None,
         Some(_) => action.failure_line().map(|line| line.message.clone()),

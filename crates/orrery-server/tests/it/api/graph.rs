@@ -1,11 +1,9 @@
 //! The dependency graph: drawn parts, groups, neighbours, and that changes show.
 
-use std::time::{Duration, Instant};
-
 use orrery_model::OutcomeStatus::{Deployed, Failed, Skipped};
 use serde_json::{Value, json};
 
-use super::{World, id_of, on_both, refused};
+use super::{World, id_of, on_both, refused, until_current};
 
 on_both!(
     a_graph_has_requirements_on_the_left_and_follows_changes,
@@ -85,18 +83,10 @@ fn a_large_graph_shows_trouble_or_groups(world: World) {
     assert_eq!(node(&trouble, &id_of("db/base"))["hidden_out"], 199);
 }
 
-/// Waits for a graph that includes all changes: an answer may be older for a moment, and tells so.
+/// Returns a graph that includes all changes: an answer may be older for a moment, and tells so.
 fn current(world: &World) -> Value {
     let latest = world.store().changes().latest().unwrap().0;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let now = graph(world, "");
-        if now["position"].as_i64().unwrap() >= latest {
-            return now;
-        }
-        assert!(Instant::now() < deadline, "{now}");
-        std::thread::yield_now();
-    }
+    until_current(world, "/graph", |now| now["position"].as_i64().unwrap() >= latest)
 }
 
 fn a_graph_is_limited_to_the_neighbours_of_a_resource(world: World) {

@@ -368,3 +368,15 @@ fn the_committed_openapi_document_is_current() {
     let kept: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(kept, orrery_server::document(), "run this test with ORRERY_UPDATE=1");
 }
+
+#[test]
+fn operations_have_names_of_their_own() {
+    let document = orrery_server::document();
+    let paths = document["paths"].as_object().unwrap().values();
+    let operations = paths.flat_map(|path| path.as_object().unwrap().values());
+    let mut names: Vec<&str> =
+        operations.filter_map(|operation| operation["operationId"].as_str()).collect();
+    names.sort_unstable();
+    let repeated: Vec<&[&str]> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert_eq!(repeated, Vec::<&[&str]>::new(), "clients are generated from these names");
+}
