@@ -247,7 +247,11 @@ test("rows that leave the filter stay in place until the change is applied", asy
     await page.locator("[data-id]").nth(3).hover();
     await shop.push(shop.resources(CONTENT, 38));
     await page.getByRole("button", { name: /changes?, apply/ }).waitFor();
-    assert.deepEqual(await order(), before);
+    // The number of rows around the screen varies with its height; their places do not.
+    const now = await order();
+    const shared = Math.min(now.length, before.length);
+    assert.ok(shared > 20, `${shared} rows`);
+    assert.deepEqual(now.slice(0, shared), before.slice(0, shared));
     await page.keyboard.press("r");
     await page.getByRole("button", { name: /changes?, apply/ }).waitFor({ state: "detached" });
     await shop.settled();

@@ -23,7 +23,8 @@ export const STALE: Record<EventKind, RegExp[]> = {
     ],
     setting: [within("/settings")],
     version: [within("/(versions|inventory)"), ...states],
-    resources: states,
+    // An engine that takes up a version announces its resources: the version becomes the active one.
+    resources: [...states, within(String.raw`/versions(\?|$)`)],
     request: [within("/(operations|activity)"), top("environment-summaries")],
     dry_run: [within("/versions/[^/]+/dry-runs")],
     agent: [within("/(agents|activity)"), within("/resources/[^/]+/why")],
