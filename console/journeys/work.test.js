@@ -175,7 +175,7 @@ test("the overview says what waits, and which runs changed something", async () 
         "undefined",
         "waiting_on",
     ]);
-    await page.locator("[data-wait=waiting_on]", { hasText: "nowhere" }).waitFor();
+    await page.locator("[data-wait=waiting_on] a[title*=nowhere]").waitFor();
     const times = activity.timers.map((timer) => timer.at);
     await page.locator(`[data-timer="${times[0]}"]`).waitFor();
     await page.locator("[data-run]", { hasText: "shop.conf" }).first().waitFor();
