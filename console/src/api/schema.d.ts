@@ -2094,7 +2094,7 @@ export interface components {
              * @description Remote agent that serves it.
              */
             remote_agent?: string | null;
-            connection?: null | components["schemas"]["AgentConnection"];
+            connection?: components["schemas"]["AgentConnection"] | null;
             paused: boolean;
             /** @description Only in a halted environment: true if the agent resumes with it. */
             unpause_on_resume?: boolean | null;
@@ -2127,15 +2127,9 @@ export interface components {
              * @description Last round trip in milliseconds.
              */
             latency_ms?: number | null;
-            /**
-             * Format: date-time
-             * @description Time before which no attempt to connect is made. Absent if the next run tries at once.
-             */
+            /** Format: date-time */
             retry_at?: string | null;
-            /**
-             * Format: date-time
-             * @description Time of the last message of a remote agent.
-             */
+            /** Format: date-time */
             last_seen?: string | null;
             /** @description Reason for the last failure. */
             problem?: string | null;
@@ -3431,7 +3425,7 @@ export interface components {
                  * @description Remote agent that serves it.
                  */
                 remote_agent?: string | null;
-                connection?: null | components["schemas"]["AgentConnection"];
+                connection?: components["schemas"]["AgentConnection"] | null;
                 paused: boolean;
                 /** @description Only in a halted environment: true if the agent resumes with it. */
                 unpause_on_resume?: boolean | null;
