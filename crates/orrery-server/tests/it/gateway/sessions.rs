@@ -1,11 +1,13 @@
 //! Sessions: admission and end.
 
-use std::time::Duration;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 use orrery_agent::protocol::{FromAgent, Hello, RefusalCode, ToAgent};
 use orrery_model::OfferedType;
 use orrery_store::GatewayHeartbeat;
 use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
 
 use super::World;
@@ -88,6 +90,60 @@ fn a_session_begins_with_hello_in_the_right_protocol() {
     let version = world.remote_agents()[0]["program_version"].as_str().unwrap().to_owned();
     assert!(version.starts_with("vx") && version.len() == 200, "{version}");
     assert_eq!(world.remote_agents()[0]["types"], json!([offered]));
+}
+
+/// Sends a message that no agent sends.
+fn send_malformed(session: &mut Session, message: &Malformed) {
+    let sent = match message {
+        Malformed::Text(text) => session.socket.send(Message::text(*text)),
+        Malformed::Binary => session.socket.send(Message::binary(vec![0; 16])),
+        Malformed::Raw(bytes) => session.socket.get_mut().write_all(bytes).map_err(Into::into),
+    };
+    sent.unwrap();
+    let _ = session.socket.get_mut().flush();
+}
+
+enum Malformed {
+    Text(&'static str),
+    Binary,
+    /// Bytes instead of a frame.
+    Raw(Vec<u8>),
+}
+
+#[test]
+fn malformed_and_oversized_frames_end_only_their_session() {
+    let world = World::new();
+    let (other, offender) = (world.enrolled(&["web2"]), world.enrolled(&["web1"]));
+    let (mut quiet, _) = other.open(&world.address);
+    let masked = |length: u64| [&[0x81, 0xff][..], &length.to_be_bytes(), &[0; 4]].concat();
+    for (name, message) in [
+        ("no JSON", Malformed::Text("{\"result\":")),
+        ("an unknown message", Malformed::Text("{\"shutdown\":{}}")),
+        ("a wrong type", Malformed::Text("{\"accepted\":{\"id\":7}}")),
+        ("a binary message", Malformed::Binary),
+        ("a reserved opcode", Malformed::Raw(vec![0x83, 0x80, 0, 0, 0, 0])),
+        ("an unmasked frame", Malformed::Raw(vec![0x81, 0x02, b'"', b'"'])),
+        ("a frame beyond the limit", Malformed::Raw(masked(1 << 30))),
+        ("a frame of all memory", Malformed::Raw(masked(u64::MAX >> 1))),
+    ] {
+        let (mut session, _) = offender.open(&world.address);
+        let began = Instant::now();
+        send_malformed(&mut session, &message);
+        // A refusal may precede the end.
+        while session.receive().is_some() {}
+        assert!(began.elapsed() < Duration::from_secs(8), "{name}: {:?}", began.elapsed());
+        world.until(name, |world| {
+            let listed = world.remote_agents();
+            listed
+                .iter()
+                .any(|one| one["names"] == json!(["web1"]) && one["status"] == "disconnected")
+        });
+    }
+    quiet.send(&FromAgent::Pong);
+    assert_eq!(sessions_here(&world).as_deref(), Some("1"));
+    let listed = world.remote_agents();
+    let web2 = listed.iter().find(|one| one["names"] == json!(["web2"])).unwrap();
+    assert_eq!((&web2["status"], &web2["session"]), (&json!("connected"), &json!(1)));
 }
 
 #[test]
