@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orrery_handlers::CancelToken;
 use orrery_model::{ResourceId, Timestamp};
-use orrery_scheduler::TaskNumber;
+use orrery_scheduler::{Filter, TaskNumber};
 use orrery_store::StartedAction;
 use rustc_hash::FxHashMap;
 
@@ -32,6 +32,8 @@ pub(crate) struct RunningTask {
     pub(crate) facts: bool,
     /// Set when an effect starts that must not be repeated.
     pub(crate) effect_started: Arc<EffectStarted>,
+    /// A deploy was requested after the run had begun: its machine may be reachable since then.
+    pub(crate) requested_again: bool,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,13 @@ impl RunningTasks {
         if let Some(running) = self.tasks.get(&task) {
             running.stop.cancel();
         }
+    }
+
+    /// Notes a request for resources that run already.
+    pub(crate) fn request_again(&mut self, filter: &Filter) {
+        let matching =
+            self.tasks.values_mut().filter(|running| !running.facts && filter.matches(&running.id));
+        matching.for_each(|running| running.requested_again = true);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -156,6 +165,7 @@ mod tests {
             noted: false,
             facts: false,
             effect_started: Arc::default(),
+            requested_again: false,
         }
     }
 

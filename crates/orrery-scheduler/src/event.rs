@@ -136,6 +136,12 @@ impl Filter {
     pub fn ids(ids: impl IntoIterator<Item = ResourceId>) -> Self {
         Filter { agents: None, ids: Some(ids.into_iter().collect()) }
     }
+
+    /// Returns true if a resource is in scope.
+    pub fn matches(&self, id: &ResourceId) -> bool {
+        self.agents.as_ref().is_none_or(|names| names.iter().any(|name| **name == *id.agent()))
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(id))
+    }
 }
 
 /// Stored state at the start of the engine.

@@ -352,7 +352,7 @@ fn an_idle_helper_is_ended_and_the_next_command_starts_another() {
     let machine = Machine::new();
     let transport = Arc::clone(&machine.transport) as Arc<dyn Transport>;
     let binary = HelperBinary::open(&binary(), "once").unwrap();
-    let short = HelperBinaries::new(vec![binary]).with_idle_timeout(Duration::from_millis(300));
+    let short = HelperBinaries::new(vec![binary]).with_idle_timeout(Duration::from_secs(1));
     let connected = connect(transport, &Arc::new(short), None, &CancelToken::never()).unwrap();
     let RemoteMachine::Helper(remote) = connected else { panic!("no helper") };
     let pids = machine.path("pids");
@@ -364,7 +364,7 @@ fn an_idle_helper_is_ended_and_the_next_command_starts_another() {
         let pids = fs::read_to_string(&pids).unwrap();
         pids.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let first = report("1");
+    let first = report("1.5");
     // Ended, even if nothing has waited for it yet.
     let stat = format!("/proc/{}/stat", first[0]);
     wait_for(|| fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));

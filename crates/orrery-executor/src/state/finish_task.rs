@@ -4,7 +4,7 @@ use orrery_handlers::run::RunOutcome;
 use orrery_model::{
     ChangeKind, DriftPolicy, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp,
 };
-use orrery_scheduler::{Event, TaskResult};
+use orrery_scheduler::{Event, Filter, TaskResult};
 use orrery_store::ActionKind;
 
 use super::EngineState;
@@ -90,6 +90,12 @@ impl EngineState {
         }
         self.report_finished(&run, &outcome, now);
         self.apply(Event::TaskFinished { task: run.task, result });
+        if running_task.requested_again
+            && result == TaskResult::Finished(OutcomeStatus::Unavailable)
+        {
+            // The request came during the run, which did nothing: it must not wait for a retry.
+            self.apply(Event::DeployDirty(Filter::ids([run.resource.id.clone()])));
+        }
         let due = run.kind == RunKind::Deploy && self.fact_watch.is_refresh_due(&run, &outcome);
         self.record(&run, outcome, (running_task.noted, effect), now);
         // After the record: the requester hears of it once it is persisted.

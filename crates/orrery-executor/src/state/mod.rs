@@ -150,6 +150,9 @@ impl EngineState {
         ) {
             self.sites.invalidate_caches();
         }
+        if let Event::DeployDirty(filter) = &event {
+            self.running.request_again(filter);
+        }
         if let Event::SettingsChanged(settings) = &mut event {
             settings.running_max = self.concurrency.limit();
         }

@@ -85,6 +85,7 @@ impl EngineState {
             noted: false,
             facts,
             effect_started: Arc::clone(&effect_started),
+            requested_again: false,
         };
         let has_unknown_effect =
             kind == RunKind::Deploy && key.is_some_and(|key| self.effects.contains(key));

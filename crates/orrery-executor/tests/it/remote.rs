@@ -1,6 +1,7 @@
 //! Remote agents: commands sent to them, and handling of their results.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -414,6 +415,33 @@ fn a_moved_agent_is_resolved_again() {
     });
     assert!(moved);
     assert_eq!(remote.seen_commands().len(), 1);
+}
+
+/// The agent connects while a run ends that did not find it.
+#[test]
+fn a_request_during_a_run_without_a_machine_is_not_lost() {
+    let (connected, begun) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let (is_connected, has_begun) = (Arc::clone(&connected), Arc::clone(&begun));
+    let remote = ScriptedRemote::new(move |command| {
+        if has_begun.swap(true, Ordering::SeqCst) {
+            return Ok(run_locally(command));
+        }
+        while !is_connected.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        Err(RemoteError::NotConnected { agent: "a".to_owned(), last_seen: None })
+    });
+    let world = World { targets: Arc::new(AllRemote(Arc::clone(&remote))), ..World::new() };
+    let mut requested = false;
+    let DeployResult { tally, .. } =
+        world.deploy_until(&[scripted("a", "{}", &[])], |engine, _| {
+            if begun.load(Ordering::SeqCst) && !requested {
+                requested = true;
+                engine.handle_event(Event::DeployDirty(Filter::agent("here")));
+                connected.store(true, Ordering::SeqCst);
+            }
+        });
+    assert_eq!((remote.seen_commands().len(), tally.unavailable, tally.deployed), (2, 1, 1));
 }
 
 /// One agent is remote, the others are this machine.
