@@ -90,11 +90,13 @@ pub(crate) async fn connect(
     let check = Arc::new(check);
     let config = Arc::new(protocol_config(&check, limits));
     let peer = Peer { check, end: Arc::clone(&end) };
-    let mut handle = within("the key exchange", limits.handshake, async {
+    // As with OpenSSH, the configured time is that of the key exchange, too.
+    let handshake_limit = destination.connect_timeout.unwrap_or(limits.handshake);
+    let mut handle = within("exchanging keys", handshake_limit, async {
         client::connect_stream(config, stream, peer).await.map_err(handshake_error)
     })
     .await?;
-    within("the authentication", limits.authentication, async {
+    within("authenticating", limits.authentication, async {
         authenticate(&mut handle, &destination.user, credentials).await
     })
     .await

@@ -52,7 +52,7 @@ fn error_of(fault: Fault) -> TransportError {
 #[test]
 fn silence_after_the_key_exchange_ends_at_the_deadline_of_its_stage() {
     for (fault, stage) in [
-        (Fault::SilentAuthentication, "no answer within 1 s while the authentication"),
+        (Fault::SilentAuthentication, "no answer within 1 s while authenticating"),
         (Fault::SilentOpen, "no answer within 1 s while a session was opened"),
         (Fault::SilentStart, "no answer within 1 s"),
     ] {

@@ -81,9 +81,24 @@ fn a_peer_that_never_answers_ends_at_the_deadline_and_is_let_go() {
         let _ = sender.send(());
     });
     let (error, took) = error_of(port);
-    assert!(error.reason.contains("no answer within 1 s while the key exchange"), "{error}");
+    assert!(error.reason.contains("no answer within 1 s while exchanging keys"), "{error}");
     assert!(took < Duration::from_secs(4));
     gone.recv_timeout(Duration::from_secs(5)).expect("the connection is closed at the deadline");
+}
+
+#[test]
+fn the_configured_time_limit_is_that_of_the_key_exchange_too() {
+    let port = peer(|mut stream| {
+        let _ = stream.write_all(VERSION);
+        while stream.read(&mut [0; 1024]).unwrap_or(0) > 0 {}
+    });
+    let slow = ConnectionLimits { handshake: Duration::from_secs(60), ..limits() };
+    let client = client("", user(Path::new("/nonexistent"), "jo"), slow);
+    let began = Instant::now();
+    let transport = transport(&client, port, "?connect_timeout=1");
+    let error = exec(&transport, "true").unwrap_err();
+    assert!(error.reason.contains("no answer within 1 s while exchanging keys"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
