@@ -17,6 +17,9 @@ pub const FETCH_CODE: &str = "fetch_code";
 /// Method that records the start of an effect that must not be repeated.
 pub const BEGIN_EFFECT: &str = "begin_effect";
 
+/// Method that sets a parameter or a fact.
+const SET_PARAMETER: &str = "set_param";
+
 /// Maximum size of the parts of one reply, in bytes.
 const PARTS_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of digests in one call.
@@ -31,6 +34,12 @@ pub fn answer_call(command: &RemoteCommand<'_>, call: &HandlerCall) -> CallReply
         (None, _) => Err((501, "the command has no code".to_owned())),
         (Some(code), FETCH_CODE) => fetch_code(code, arguments),
         (Some(_), BEGIN_EFFECT) => begin_effect(command),
+        (Some(_), SET_PARAMETER) if !is_own_fact(command.run.resource.id.as_str(), arguments) => {
+            Err((
+                403,
+                "a handler on another machine sets facts of its own resource only".to_owned(),
+            ))
+        }
         (Some(code), method) => {
             let changed = !command.run.changed_dependencies.is_empty();
             Ok(code.portable.answer(method, arguments, changed))
@@ -43,6 +52,17 @@ pub fn answer_call(command: &RemoteCommand<'_>, call: &HandlerCall) -> CallReply
         reply
     };
     CallReply { id: *id, call: *number, status: reply.status, result: reply.result }
+}
+
+/// Returns true for a fact of a resource. Parameters and facts of other resources are inputs of
+/// models, which a single machine must not choose for all others.
+fn is_own_fact(id: &str, arguments: &Map<String, Value>) -> bool {
+    let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+    let is_own = |named: &str| {
+        let rest = named.strip_prefix(id);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(",v="))
+    };
+    text("source").is_none_or(|source| source == "fact") && text("resource_id").is_some_and(is_own)
 }
 
 fn refused(status: u16, message: &str) -> ServerReply {
@@ -58,7 +78,12 @@ fn fetch_code(
     let digests = digests.filter(|digests| digests.len() <= DIGESTS_MAX);
     let digests =
         digests.ok_or_else(|| (400, format!("`digests` must be a list of up to {DIGESTS_MAX}")))?;
-    let mut offset = arguments.get("offset").and_then(Value::as_u64).unwrap_or(0);
+    let mut offset = match arguments.get("offset") {
+        None => 0,
+        Some(offset) => offset
+            .as_u64()
+            .ok_or_else(|| (400, "`offset` must be a whole number of bytes".to_owned()))?,
+    };
     let mut left = PARTS_BYTES_MAX;
     let mut parts = Vec::new();
     for digest in digests.iter().filter_map(Value::as_str) {
@@ -106,6 +131,18 @@ pub(crate) fn is_too_deep(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_facts_of_the_own_resource_are_set() {
+        let id = "m::R[a,name=x]";
+        let sets = |arguments: Value| is_own_fact(id, arguments.as_object().unwrap());
+        assert!(sets(json!({ "id": "size", "source": "fact", "resource_id": id })));
+        assert!(sets(json!({ "id": "size", "resource_id": format!("{id},v=3") })));
+        assert!(!sets(json!({ "id": "size", "source": "fact", "resource_id": "m::R[b,name=x]" })));
+        assert!(!sets(json!({ "id": "size", "resource_id": "m::R[a,name=x]y" })));
+        assert!(!sets(json!({ "id": "region", "source": "user", "resource_id": id })));
+        assert!(!sets(json!({ "id": "region", "source": "fact" })));
+    }
 
     #[test]
     fn deep_values_are_noticed() {

@@ -158,7 +158,7 @@ impl Policy {
                 let mut pairs = patterns.iter().zip(arguments);
                 allowed == program
                     && patterns.len() == arguments.len()
-                    && pairs.all(|(pattern, argument)| matches_wildcards(pattern, argument))
+                    && pairs.all(|(pattern, argument)| matches_argument(pattern, argument))
             }
         })
     }
@@ -173,6 +173,13 @@ impl Policy {
         let all = self.users.iter().any(|user| user == "*");
         (!all).then_some(&self.users)
     }
+}
+
+/// Returns true if a pattern allows an argument. Wildcards do not stand for `..`, which would lead
+/// out of the directory that the pattern names.
+fn matches_argument(pattern: &str, argument: &str) -> bool {
+    let climbs = argument.split(['/', '=', ':', ',', ' ']).any(|part| part == "..");
+    pattern == argument || !climbs && matches_wildcards(pattern, argument)
 }
 
 impl CommandRule {
@@ -199,6 +206,18 @@ mod tests {
 
     fn policy(text: &str) -> Policy {
         Policy::parse(text).unwrap()
+    }
+
+    #[test]
+    fn wildcards_of_arguments_do_not_climb_directories() {
+        let some = policy(r#"commands = ["/bin/touch /srv/www/*", "/bin/ls ../*", "/bin/cat .."]"#);
+        let allows =
+            |program: &str, argument: &str| some.allows_command(program, &[argument.to_owned()]);
+        assert!(allows("/bin/touch", "/srv/www/a..b") && allows("/bin/cat", ".."));
+        for argument in ["/srv/www/../x", "/srv/www/a/..", "/srv/www/--to=../x"] {
+            assert!(!allows("/bin/touch", argument), "{argument}");
+        }
+        assert!(!allows("/bin/ls", "../a"));
     }
 
     #[test]

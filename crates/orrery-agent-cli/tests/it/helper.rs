@@ -160,6 +160,17 @@ fn a_helper_is_uploaded_once_and_converges_a_file() {
 }
 
 #[test]
+fn commands_have_the_umask_of_the_login() {
+    let machine = Machine::new();
+    let remote = machine.helper();
+    let file = machine.path("umask");
+    let id = format!("exec::Run[a,command=sh -c 'umask > {file}']");
+    assert_eq!(deploy(&*remote, &id, "{}").outcome.status, OutcomeStatus::Deployed);
+    let login = std::process::Command::new("sh").args(["-c", "umask"]).output().unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), String::from_utf8(login.stdout).unwrap());
+}
+
+#[test]
 fn a_changed_file_in_the_cache_is_replaced_and_not_started() {
     let machine = Machine::new();
     drop(machine.helper());

@@ -1,5 +1,7 @@
 # Starts a helper from the cache of the user, after a check of its digest. The caller appends the
 # choice of the binary, and sets `upload`: the name of a new file in the cache, or nothing.
+# For the cache. The helper, and what it runs, has the mask of the login.
+mask=$(umask)
 umask 077
 platform=$(uname -sm)
 me=$(id -u)
@@ -56,6 +58,7 @@ start() {
         verified "$file" || say "missing $digest $cache"
         touch -c "$file"
     fi
+    umask "$mask"
     exec "$file" $arguments
 }
 

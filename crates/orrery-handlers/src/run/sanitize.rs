@@ -2,7 +2,7 @@
 //! fail a batch.
 
 use crate::clock::now;
-use orrery_model::{Fact, LogLevel, LogLine, Outcome};
+use orrery_model::{Fact, LogLevel, LogLine, Outcome, Timestamp};
 use serde_json::Value;
 
 /// Maximum number of facts of one run.
@@ -14,6 +14,9 @@ const VALUE_MAX: usize = 1024 * 1024;
 /// Maximum bytes of a run's log and changes together, and of its facts together.
 const OUTCOME_MAX: usize = 16 * 1024 * 1024;
 
+/// Last time that every reader can show: the end of the year 9999.
+const TIME_MAX: Timestamp = Timestamp(253_402_300_799_999_999);
+
 /// Removes parts that cannot be stored, with a warning in the log.
 pub fn sanitize_outcome(outcome: &mut Outcome) {
     let size = size_of_log(outcome).saturating_add(size_of_change(outcome));
@@ -23,6 +26,9 @@ pub fn sanitize_outcome(outcome: &mut Outcome) {
         let text =
             format!("dropped the log and changes: {size} bytes exceed the limit of {OUTCOME_MAX}");
         warn(outcome, text);
+    }
+    for line in &mut outcome.log {
+        line.at = line.at.clamp(Timestamp(0), TIME_MAX);
     }
     let original = outcome.facts.len();
     let mut budget = OUTCOME_MAX;
@@ -111,6 +117,19 @@ mod tests {
         let mut sanitized = original.clone();
         sanitize_outcome(&mut sanitized);
         assert_eq!(sanitized, original);
+    }
+
+    #[test]
+    fn times_that_no_reader_can_show_are_limited() {
+        let mut outcome = outcome();
+        for _ in 0..3 {
+            warn(&mut outcome, "x".to_owned());
+        }
+        (outcome.log[0].at, outcome.log[1].at) = (Timestamp(i64::MAX), Timestamp(-1));
+        let kept = outcome.log[2].at;
+        sanitize_outcome(&mut outcome);
+        let times: Vec<Timestamp> = outcome.log.iter().map(|line| line.at).collect();
+        assert_eq!(times, [TIME_MAX, Timestamp(0), kept]);
     }
 
     #[test]
