@@ -253,10 +253,18 @@ fn links_are_cut() -> Result<()> {
     world.done("cd model && orrery export --release")?;
 
     // Visible and silent cuts, of a machine over SSH and a remote agent each.
-    until("all machines are in the middle", || Ok(scene.sites().all(|site| site.begun() >= 2)))?;
     let (lossy, down) = ([&scene.ssh[0], &scene.agents[0]], [&scene.ssh[1], &scene.agents[1]]);
-    lossy.iter().for_each(|site| site.link.lose_packets());
-    down.iter().for_each(|site| site.link.take_down());
+    // Each in the middle of its own commands: machines over SSH begin later than agents.
+    let in_the_middle =
+        |site: &Site| until("the machine is in the middle", || Ok(site.begun() >= 2));
+    in_the_middle(lossy[1])?;
+    lossy[1].link.lose_packets();
+    in_the_middle(down[1])?;
+    down[1].link.take_down();
+    in_the_middle(lossy[0])?;
+    lossy[0].link.lose_packets();
+    in_the_middle(down[0])?;
+    down[0].link.take_down();
     let cut_at = Instant::now();
     for site in lossy.iter().chain(&down) {
         ensure!(site.begun() < COMMANDS, "{}: cut too late", site.machine.name());
