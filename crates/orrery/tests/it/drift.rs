@@ -286,6 +286,6 @@ fn own_machine() -> Result<()> {
     // A restarted server knows nothing of what changed before.
     world.end()?;
     fs::write(&here, "by hand\n")?;
-    world.start(false, "")?;
+    world.start(true, "")?;
     until("what changed while it was away is restored", || Ok(is_healed(&here)))
 }
