@@ -438,6 +438,13 @@ fn declared_on_a_server() -> Result<()> {
     Ok(())
 }
 
+/// Lets the server leave changes of files as they are.
+fn report_drift(world: &World) -> Result<()> {
+    let set = r#"orrery environment setting set drift_policies '{"*": "report"}'"#;
+    expect(world, 0, set, &[])?;
+    Ok(())
+}
+
 fn setting_of_a_server() -> Result<()> {
     let world = served(SERVED)?;
     expect(&world, 2, "orrery deploy", &[])?;
@@ -445,6 +452,7 @@ fn setting_of_a_server() -> Result<()> {
     expect(&world, 0, "orrery environment setting set local_agents web2", &[r#"["web2"]"#])?;
     // Resources of a machine that became reachable are applied automatically.
     crate::server_kills::until("it is applied", || Ok(exists(&world, "there")))?;
+    report_drift(&world)?;
     expect(&world, 0, "orrery deploy", &[])?;
     world.done("rm managed/there")?;
     expect(&world, 0, "orrery environment setting reset local_agents", &[])?;
@@ -513,6 +521,8 @@ fn placements_of_a_server() -> Result<()> {
     expect(&world, 0, &format!("{set} '{{\"web*\": \"local:\"}}'"), &["local:"])?;
     crate::server_kills::until("it is applied", || Ok(exists(&world, "there")))?;
     expect(&world, 0, "orrery agent list", &["setting agent_placements gives it a local address"])?;
+    report_drift(&world)?;
+    expect(&world, 0, "orrery deploy", &[])?;
     world.done("rm managed/there")?;
     expect(&world, 0, &format!("{set} '{{\"web*\": \"none:\"}}'"), &["none:"])?;
     expect(
