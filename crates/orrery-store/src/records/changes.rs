@@ -70,7 +70,7 @@ impl Changes<'_> {
     /// have missed changes.
     ///
     /// A rolled-back transaction and a crash of the database leave gaps, so the first stored change
-    /// may have a greater number. Trimming deletes nothing among the newest [`CHANGES_MAX`] numbers,
+    /// may have a greater number. Trimming deletes nothing among the newest `CHANGES_MAX` numbers,
     /// so a number that is missing there never belonged to a change. Both values come from one
     /// statement: the newest number is not older than the snapshot, so it covers every deletion
     /// that the snapshot shows.
