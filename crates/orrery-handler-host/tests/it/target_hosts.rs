@@ -37,9 +37,12 @@ pub(crate) fn this_machine() -> SandboxedTarget {
     SandboxedTarget::new(Arc::clone(HOST.get_or_init(host)), None)
 }
 
+/// Returns false once the process has closed all its sockets. Its first thread may be a zombie while
+/// others still run.
 fn is_alive(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')) || threads > 1
 }
 
 fn wait_until(mut is_so: impl FnMut() -> bool, what: &str) {
