@@ -95,16 +95,29 @@ mod tests {
 
     #[test]
     fn a_permit_ends_on_time_and_is_not_revived() {
-        let permit = Permit::until(Moment::now().after(Duration::from_millis(20)));
+        let end = Moment::now().after(Duration::from_millis(50));
+        let permit = Permit::until(end);
         let shared = permit.clone();
-        assert!(!shared.is_over());
-        assert!(permit.extend(Moment::now().after(Duration::from_millis(60))));
-        std::thread::sleep(Duration::from_millis(30));
-        assert!(!shared.is_over(), "its end was moved on");
-        std::thread::sleep(Duration::from_millis(40));
-        assert!(shared.is_over());
+        let deadline = Moment::now().after(Duration::from_secs(60));
+        while !shared.is_over() {
+            assert!(Moment::now() < deadline, "it lasts longer than until its end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(Moment::now() >= end, "it ended too early");
         assert!(!permit.extend(Moment::now().after(Duration::from_secs(60))));
         assert!(shared.is_over(), "what is over stays over");
+    }
+
+    #[test]
+    fn an_extended_permit_lasts_longer() {
+        let end = Moment::now().after(Duration::from_secs(1));
+        let permit = Permit::until(end);
+        let shared = permit.clone();
+        assert!(permit.extend(Moment::now().after(Duration::from_secs(60))));
+        while Moment::now() < end {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(!shared.is_over(), "its end was moved on");
     }
 
     #[test]
