@@ -32,12 +32,14 @@ pub(crate) struct RemovalOfDeployed {
     outcome: Outcome,
 }
 
-/// Returns the resource without `purged`, if it was last deployed like that.
+/// Returns the resource without `purged`, if it was last deployed like that. Drift that was only
+/// reported since then changes nothing about that.
 fn deployed_form(resource: &Resource, state: &ResourceState) -> Option<Resource> {
     let attributes = resource.attributes.with_purged(false);
     let hash = attributes.hash(&resource.id);
-    let is_last =
-        state.last_deployed == Some(hash) && state.last_outcome == Some(OutcomeStatus::Deployed);
+    let was_successful =
+        matches!(state.last_outcome, Some(OutcomeStatus::Deployed | OutcomeStatus::NonCompliant));
+    let is_last = state.last_deployed == Some(hash) && was_successful;
     is_last.then(|| Resource { attributes, hash, ..resource.clone() })
 }
 

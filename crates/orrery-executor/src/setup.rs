@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_handlers::{Contents, Permit, Registry, Secrets};
-use orrery_model::{LogLevel, OutcomeStatus};
+use orrery_model::{DriftPolicies, LogLevel, OutcomeStatus};
 use orrery_scheduler::Settings;
 use orrery_store::{Lease, Store, StoreError};
 
@@ -19,6 +19,8 @@ pub struct EngineSetup {
     /// Source of late-bound values.
     pub secrets: Arc<dyn Secrets>,
     pub settings: Settings,
+    /// Reactions to drift, from the first run on.
+    pub drift_policies: DriftPolicies,
     /// Number of handlers that may run at once.
     pub workers: WorkerLimits,
     /// Handler log lines below this level are dropped.

@@ -91,6 +91,7 @@ impl Engine {
             contents,
             secrets,
             mut settings,
+            drift_policies,
             workers,
             log_level,
             store_handle,
@@ -104,7 +105,7 @@ impl Engine {
         settings.running_max = concurrency.limit();
         let scheduler = Scheduler::new(settings);
         let permit = store_handle.as_ref().map(|store_handle| store_handle.permit.clone());
-        let state = EngineState::new(
+        let mut state = EngineState::new(
             scheduler,
             desired,
             registry,
@@ -112,6 +113,7 @@ impl Engine {
             concurrency,
             permit,
         );
+        state.drift_policies = drift_policies;
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             contents,

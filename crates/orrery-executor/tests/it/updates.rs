@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use orrery_executor::{Engine, StoreHandle, Update, record_interrupted, recover};
 use orrery_handlers::{Context, Handler, HandlerError, Moment, Permit};
 use orrery_model::{
-    Attributes, Change, Fact, Outcome, OutcomeStatus, Resource, ResourceId, Status,
+    Attributes, Change, DriftPolicies, DriftPolicy, Fact, Outcome, OutcomeStatus, Resource,
+    ResourceId, Status,
 };
 use orrery_scheduler::{Event, Filter};
 use orrery_store::Lease;
 
-use crate::world::{World, id, now, on_agent, resource, scripted};
+use crate::world::{World, file, id, now, on_agent, resource, scripted};
 
 /// An engine that starts from one version and gets others.
 struct LiveEngine {
@@ -349,4 +350,28 @@ fn nothing_starts_after_the_permit_ended() {
     let done = |name: &&String| world.status(name) == Status::Deployed;
     let count = names.iter().filter(done).count();
     assert!((1..10).contains(&count), "{count} were deployed in the time of seven");
+}
+
+/// Policies apply from the start of an engine: a restart does not repair what only reports.
+#[test]
+fn reported_drift_stays_when_an_engine_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let resources = [file(path.to_str().unwrap(), "content\n")];
+    let mut world = World::new();
+    world.deploy(&resources);
+    std::fs::write(&path, "by hand\n").unwrap();
+    world.drift_policies = DriftPolicies([("*".to_owned(), DriftPolicy::Report)].into());
+    let live = LiveEngine::start_in(world, &resources);
+    live.engine.handle_event(Event::Drift(Filter::all()));
+    live.wait_until_quiescent();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "by hand\n");
+    let mut world = live.finish();
+    // Without the policy, the same event repairs.
+    world.drift_policies = DriftPolicies::default();
+    let live = LiveEngine::start_in(world, &resources);
+    live.engine.handle_event(Event::Drift(Filter::all()));
+    live.wait_until_quiescent();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "content\n");
+    live.finish();
 }

@@ -10,7 +10,9 @@ use orrery_executor::{
 use orrery_handlers::{
     Contents, Durability, LocalSecrets, LocalTarget, NoContents, Permit, Registry, Secrets,
 };
-use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber};
+use orrery_model::{
+    Attributes, DriftPolicies, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber,
+};
 use orrery_scheduler::{Event, Filter, Interval, Settings};
 use orrery_store::{
     Action, ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutScope,
@@ -26,6 +28,7 @@ pub(crate) struct World {
     pub(crate) contents: Arc<dyn Contents>,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) workers: WorkerLimits,
+    pub(crate) drift_policies: DriftPolicies,
 }
 
 /// Result of a deploy.
@@ -61,6 +64,7 @@ impl World {
             contents: Arc::new(NoContents),
             secrets: Arc::new(LocalSecrets),
             workers: WorkerLimits::starting_at(8),
+            drift_policies: DriftPolicies::default(),
         }
     }
 
@@ -71,6 +75,7 @@ impl World {
             contents: Arc::clone(&self.contents),
             secrets: Arc::clone(&self.secrets),
             settings: self.settings.clone(),
+            drift_policies: self.drift_policies.clone(),
             workers: self.workers,
             log_level: LogLevel::Debug,
             store_handle,

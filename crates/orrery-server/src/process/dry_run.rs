@@ -10,7 +10,8 @@ use orrery_executor::{
     declared_addresses, plan,
 };
 use orrery_model::{
-    ChangeKind, DryRunId, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
+    ChangeKind, DriftPolicies, DryRunId, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState,
+    VersionNumber,
 };
 use orrery_scheduler::{DryRunSkip, Interval, Settings};
 use orrery_store::{
@@ -206,6 +207,7 @@ impl DryRun {
                 repair_interval: Interval::Off,
                 ..Settings::default()
             },
+            drift_policies: DriftPolicies::default(),
             workers: self.options.workers,
             log_level: LogLevel::Warning,
             store_handle: None,

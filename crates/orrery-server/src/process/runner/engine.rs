@@ -109,6 +109,7 @@ impl Runner {
             }),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.key, machine)),
             settings: settings.clone(),
+            drift_policies: self.settings.drift_policies.clone(),
             workers: self.options.workers,
             log_level: LogLevel::Debug,
             store_handle: Some(StoreHandle {
@@ -122,7 +123,6 @@ impl Runner {
         let NewRequests { events, requests } = claim_requests(&self.app, &lease, open, &[])?;
         let (engine, request_ids) = Engine::start_with_requests(setup, start, events)?;
         let requests = pending_requests(requests, request_ids).collect();
-        engine.set_drift_policies(self.settings.drift_policies.clone());
         // Files may have changed while nothing watched them; their runs begin to watch them.
         let agents = store.agents().states(self.key)?.into_iter().map(|agent| agent.name);
         let watched = router.watched_here(agents);

@@ -38,7 +38,7 @@ use orrery_executor::{
 use orrery_handlers::clock::now;
 use orrery_handlers::{Contents, LocalTarget, Permit};
 use orrery_host::code_store::CodeSet;
-use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
+use orrery_model::{DriftPolicies, Inventory, LogLevel, Resource, ResourceId};
 use orrery_project::{
     CompiledProject, DeployingMachine, ExportMode, FactSource, FoundProject, ProjectRequest,
     UnknownValue,
@@ -324,6 +324,7 @@ fn setup(
         contents,
         secrets: Arc::new(orrery_handlers::LocalSecrets),
         settings: settings(run),
+        drift_policies: DriftPolicies::default(),
         workers: WorkerLimits::from_setting(run.jobs, handlers.workers()),
         log_level: LogLevel::Debug,
         store_handle: opened.map(LocalStore::store_handle),
