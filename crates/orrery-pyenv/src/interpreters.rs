@@ -271,13 +271,13 @@ fn probe(program: &Path, purpose: Purpose) -> Result<Interpreter, String> {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+
+    use orrery_testing::write_program;
 
     /// A program that behaves like Python.
     fn fake(path: &Path, script: &str) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(path, &format!("#!/bin/sh\n{script}\n")).unwrap();
     }
 
     fn machine(programs: &[(&str, &str)]) -> (tempfile::TempDir, SearchPaths) {

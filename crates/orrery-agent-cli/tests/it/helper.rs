@@ -18,6 +18,7 @@ use orrery_handlers::{
 use orrery_model::{
     Attributes, ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, VersionNumber,
 };
+use orrery_testing::write_program;
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -212,8 +213,7 @@ fn a_machine_that_cannot_run_a_helper_is_used_by_its_shell() {
 
     let foreign = TempDir::new().unwrap();
     let uname = foreign.path().join("uname");
-    fs::write(&uname, "#!/bin/sh\necho Plan9 mips\n").unwrap();
-    fs::set_permissions(&uname, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&uname, "#!/bin/sh\necho Plan9 mips\n").unwrap();
     let path = format!("{}:{}", foreign.path().display(), std::env::var("PATH").unwrap());
     let machine = Machine::with_shell(LocalShell::default().with_variable("PATH", path));
     let RemoteMachine::Shell(target) = machine.connect() else { panic!("no such helper") };

@@ -45,6 +45,16 @@ fn is_alive(pid: u32) -> bool {
     state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')) || threads > 1
 }
 
+/// Returns true once all threads are stopped. The signal stops them one after another; until then,
+/// one may still answer.
+fn is_stopped(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.flatten().all(|thread| {
+        let state = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        state.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 fn wait_until(mut is_so: impl FnMut() -> bool, what: &str) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -108,6 +118,7 @@ fn a_frozen_host_delays_no_other_call() {
     target.stat("/tmp").unwrap();
     let pid = target.host().pid().unwrap();
     signal(pid, "-STOP");
+    wait_until(|| is_stopped(pid), "it was stopped");
     let began = Instant::now();
     assert!(target.stat("/tmp").unwrap().is_some());
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());

@@ -151,9 +151,7 @@ fn programs_are_found_only_in_the_search_path(target: &dyn Target) {
 fn a_program_can_be_relative_to_its_directory(target: &dyn Target) {
     let directory = TempDir::new().unwrap();
     let script = directory.path().join("script");
-    std::fs::write(&script, "#!/bin/sh\necho $0\n").unwrap();
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&script, permissions).unwrap();
+    orrery_testing::write_program(&script, "#!/bin/sh\necho $0\n").unwrap();
     let mut command = CommandLine::new(["./script"]);
     let error = target.run(&command, &CancelToken::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::CommandNotFound), "{error}");

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use orrery_handlers::target::{
 };
 use orrery_handlers::{CancelToken, Cause, Mode, Registry, Target};
 use orrery_model::{Attributes, ChangeKind, OutcomeStatus, ResourceId};
+use orrery_testing::write_program;
 use tempfile::TempDir;
 
 use crate::harness::{Agent, reason};
@@ -277,8 +279,7 @@ fn a_greeting_of_the_login_shell_is_not_a_reply() {
     let (_scratch, directory) = scratch();
     let greeting = format!("{directory}/greeting");
     let text = "#!/bin/sh\necho 'Welcome!'; echo '@ done' ; echo oops >&2; exec /bin/sh \"$@\"\n";
-    fs::write(&greeting, text).unwrap();
-    fs::set_permissions(&greeting, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(Path::new(&greeting), text).unwrap();
     let target = ShellTarget::new(Arc::new(LocalShell::new(&[&greeting])));
     let path = format!("{directory}/a");
     target.write_file(&path, b"x", mode(0o600)).unwrap();
@@ -302,8 +303,7 @@ fn a_minimal_machine_is_enough() {
     let text = format!(
         "#!/bin/sh\ncase $1 in *T*) echo 'mv: illegal option -- T' >&2; exit 1;; esac\nexec {mv} \"$@\"\n"
     );
-    fs::write(format!("{bin}/mv"), text).unwrap();
-    fs::set_permissions(format!("{bin}/mv"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(Path::new(&format!("{bin}/mv")), &text).unwrap();
     let target = ShellTarget::new(Arc::new(LocalShell::default().with_variable("PATH", &*bin)));
     let path = |name: &str| format!("{directory}/{name}");
     target.write_file(&path("a"), b"content", mode(0o600)).unwrap();

@@ -25,9 +25,7 @@ fn write_program(path: &Path, arguments: &Path) -> Result<()> {
         "#!/bin/sh\nprintf '%s\\n' \"$*\" >> {}\nexec {BINARY} agent \"$@\"\n",
         arguments.display()
     );
-    std::fs::write(path, text)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
-    Ok(())
+    Ok(orrery_testing::write_program(path, &text)?)
 }
 
 /// Writes a script with the command, and returns its text.

@@ -404,8 +404,7 @@ fn uv(world: &World) -> Result<Option<PathBuf>> {
     let calls = world.path("calls");
     let text =
         format!("#!/bin/sh\necho \"$@\" >> {}\nexec {} \"$@\"\n", calls.display(), real.display());
-    fs::write(&script, text)?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    orrery_testing::write_program(&script, &text)?;
     Ok(Some(script))
 }
 
