@@ -10,6 +10,7 @@
 //! | `session_registry` | connected agents, and calls that wait for replies |
 //! | `peer_server`, `peer_client` | commands from and to other processes of the installation |
 //! | `remote_call` | one command to one agent, on a thread that waits for the outcome |
+//! | `runtime` | threads of the gateway, apart from those of the API |
 //! | `heartbeat` | heartbeats of the gateway; end of stale sessions |
 //!
 //! A gateway stores nothing but connections. It decides what an agent may see; commands come from
@@ -32,6 +33,7 @@ mod peer_client;
 mod peer_server;
 mod program;
 mod remote_call;
+mod runtime;
 mod session;
 mod session_registry;
 mod tls;
@@ -72,6 +74,7 @@ pub use session_registry::{OwnGateway, SessionRegistry};
 
 use admission::{PEER_PATH, Refused};
 use program::AgentProgram;
+use runtime::GatewayRuntime;
 use session::SILENCE_MAX;
 use tls::MutualTls;
 
@@ -109,6 +112,8 @@ pub enum GatewayError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("{option} {given:?}: expected host and port, such as agents.example.com:8889")]
     Address { option: &'static str, given: String },
+    #[error("the threads of the gateway cannot be started")]
+    Threads(#[source] std::io::Error),
 }
 
 /// What a gateway needs of the process that it runs in.
@@ -141,9 +146,15 @@ pub(crate) struct GatewayState {
     pub(crate) sessions: TaskTracker,
 }
 
-/// A running gateway.
+/// A running gateway, on threads of its own.
 #[derive(Debug)]
 pub struct GatewayRole {
+    running: RunningGateway,
+    _runtime: GatewayRuntime,
+}
+
+#[derive(Debug)]
+struct RunningGateway {
     address: String,
     registry: Arc<SessionRegistry>,
     stop: CancellationToken,
@@ -164,11 +175,29 @@ impl GatewayRole {
     /// Starts to listen and registers the gateway in the store.
     ///
     /// # Errors
-    /// If it cannot listen, or an address is invalid.
+    /// If it cannot listen, an address is invalid, or the system has no threads left.
     pub async fn start(
         context: GatewayContext,
         options: GatewayOptions,
     ) -> Result<Self, GatewayError> {
+        let runtime = GatewayRuntime::new().map_err(GatewayError::Threads)?;
+        let running = runtime.run(RunningGateway::start(context, options)).await?;
+        Ok(GatewayRole { running, _runtime: runtime })
+    }
+
+    /// Address for agents, as `host:port`.
+    pub fn address(&self) -> &str {
+        &self.running.address
+    }
+
+    /// Ends all sessions and stops.
+    pub async fn stop(self) {
+        self.running.stop().await;
+    }
+}
+
+impl RunningGateway {
+    async fn start(context: GatewayContext, options: GatewayOptions) -> Result<Self, GatewayError> {
         let GatewayContext { services, vault, changes, budgets, registry, peers, audit } = context;
         let GatewayOptions { listen, address, peer_address, names, program } = options;
         let failed = |source| GatewayError::Listen { address: listen, source };
@@ -218,16 +247,10 @@ impl GatewayRole {
             tokio::spawn(listener::serve(listener, encryption, router, slots, stop.clone()));
         registry.set_gateway(Some(OwnGateway { id, peer_address }));
         tracing::info!(%bound, address, "the gateway is ready");
-        Ok(GatewayRole { address, registry, stop, sessions, serving, heartbeat_task })
+        Ok(RunningGateway { address, registry, stop, sessions, serving, heartbeat_task })
     }
 
-    /// Address for agents, as `host:port`.
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Ends all sessions and stops.
-    pub async fn stop(self) {
+    async fn stop(self) {
         self.registry.set_gateway(None);
         self.stop.cancel();
         // The task of each session notifies its agent and records the end.

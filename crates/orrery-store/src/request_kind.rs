@@ -116,6 +116,9 @@ struct StoredClear {
 }
 
 impl RequestKind {
+    pub(crate) const DRY_RUN: &str = "dry_run";
+    pub(crate) const CLEAR: &str = "clear";
+
     /// Deploy of all resources that are not compliant.
     pub fn deploy_all() -> Self {
         RequestKind::Deploy { selection: Selection::default(), verify: false }
@@ -129,8 +132,8 @@ impl RequestKind {
             RequestKind::Cancel(_) => "cancel",
             RequestKind::Drift(_) => "drift",
             RequestKind::Facts(_) => "facts",
-            RequestKind::DryRun { .. } => "dry_run",
-            RequestKind::Clear { .. } => "clear",
+            RequestKind::DryRun { .. } => Self::DRY_RUN,
+            RequestKind::Clear { .. } => Self::CLEAR,
             RequestKind::Delete => "delete",
             RequestKind::Unreadable { kind, .. } => kind,
         }
@@ -169,10 +172,10 @@ impl RequestKind {
             "cancel" => from_json(&payload).map(RequestKind::Cancel),
             "drift" => from_json(&payload).map(RequestKind::Drift),
             "facts" => from_json(&payload).map(RequestKind::Facts),
-            "dry_run" => from_json(&payload).map(|StoredDryRun { dry_run, version }| {
+            Self::DRY_RUN => from_json(&payload).map(|StoredDryRun { dry_run, version }| {
                 RequestKind::DryRun { dry_run, version: VersionNumber(version) }
             }),
-            "clear" => {
+            Self::CLEAR => {
                 from_json(&payload).map(|StoredClear { resume }| RequestKind::Clear { resume })
             }
             "delete" => Ok(RequestKind::Delete),
@@ -190,7 +193,7 @@ impl RequestKind {
     }
 
     pub fn is_dry_run(&self) -> bool {
-        self.name() == "dry_run"
+        self.name() == Self::DRY_RUN
     }
 }
 

@@ -83,6 +83,6 @@ pub(super) fn pending_clear_request(
     store: &Store,
     environment: EnvironmentKey,
 ) -> Result<Option<RequestRecord>, StoreError> {
-    let open = store.requests().open(environment)?;
+    let open = store.requests().open_clears(environment)?;
     Ok(open.into_iter().find(|request| matches!(request.kind, RequestKind::Clear { .. })))
 }

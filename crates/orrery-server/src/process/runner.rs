@@ -19,7 +19,7 @@ use orrery_model::{Timestamp, VersionNumber};
 use orrery_scheduler::Event;
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, NewNotification, RequestKey,
-    RequestRecord, Store, StoreError,
+    Store, StoreError,
 };
 use snapshot::EnvironmentSnapshot;
 
@@ -363,9 +363,7 @@ impl Runner {
         record: &EnvironmentRecord,
         paused: &BTreeSet<String>,
     ) -> Result<(), RunnerError> {
-        let open = store.requests().open(self.key)?;
-        let requested: Vec<RequestRecord> =
-            open.into_iter().filter(|request| request.kind.is_dry_run()).collect();
+        let requested = store.requests().open_dry_runs(self.key)?;
         self.dry_runs.retain(|known| requested.iter().any(|request| request.key == *known));
         for request in requested {
             if self.dry_runs.contains(&request.key) {

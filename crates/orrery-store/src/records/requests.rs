@@ -148,6 +148,31 @@ impl Requests<'_> {
         self.query(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
+    /// Unfinished dry runs, oldest first.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn open_dry_runs(&self, environment: EnvironmentKey) -> Result<Vec<RequestRecord>> {
+        self.open_of_kind(environment, RequestKind::DRY_RUN)
+    }
+
+    /// Unfinished requests to clear the environment, oldest first.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn open_clears(&self, environment: EnvironmentKey) -> Result<Vec<RequestRecord>> {
+        self.open_of_kind(environment, RequestKind::CLEAR)
+    }
+
+    /// Reads no others: thousands of machines that joined before the first version wait with a
+    /// repair each.
+    fn open_of_kind(&self, environment: EnvironmentKey, kind: &str) -> Result<Vec<RequestRecord>> {
+        let select = format!(
+            "{COLUMNS} WHERE environment = ?1 AND finished IS NULL AND kind = ?2 ORDER BY id"
+        );
+        self.query(|sql| sql.all(&select, values![environment.0, kind], from_row))
+    }
+
     /// The request with an id.
     ///
     /// # Errors

@@ -18,6 +18,10 @@ impl EnvironmentSnapshot {
     /// read.
     pub(super) fn read(store: &Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
         let mut released = released_versions(store, environment)?;
+        // Without a version, requests wait for the first one.
+        if released.is_empty() {
+            return Ok(EnvironmentSnapshot { released, open: Vec::new() });
+        }
         loop {
             let open = store.requests().open(environment)?;
             let again = released_versions(store, environment)?;
