@@ -6,6 +6,7 @@
 
 pub mod byte_size;
 pub mod clock;
+pub mod credentials;
 pub mod error_chain;
 pub mod hex;
 #[cfg(feature = "line-diff")]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use orrery_base::credentials::{REDACTED, mask_userinfo};
+
 /// Decodes chunks of bytes; keeps characters whole that are split over two chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Utf8Decoder {
@@ -49,8 +51,6 @@ pub(crate) struct CredentialMask {
     secrets: Vec<String>,
 }
 
-/// Replacement of a secret.
-pub(crate) const REDACTED: &str = "***";
 /// Minimum length of a masked secret; shorter ones would mask ordinary text.
 const SECRET_MIN: usize = 4;
 
@@ -76,30 +76,6 @@ impl CredentialMask {
         }
         mask_userinfo(&text)
     }
-}
-
-/// Replaces userinfo: `https://name:word@host/` becomes `https://***@host/`.
-pub(crate) fn mask_userinfo(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        shown.push_str(before);
-        let ends = |c: char| c.is_whitespace() || "/?#'\"<>".contains(c);
-        let end = after.find(ends).unwrap_or(after.len());
-        let authority = &after[..end];
-        match authority.rsplit_once('@') {
-            Some((_, host)) => {
-                shown.push_str(REDACTED);
-                shown.push('@');
-                shown.push_str(host);
-            }
-            None => shown.push_str(authority),
-        }
-        rest = &after[end..];
-    }
-    shown.push_str(rest);
-    shown
 }
 
 fn percent_decoded(text: &str) -> String {
@@ -201,13 +177,5 @@ mod tests {
             assert!(!read.contains("s3cr"), "{size}: {read}");
             assert!(read.contains("https://***@example.org/x.git"), "{read}");
         }
-    }
-
-    #[test]
-    fn other_text_is_unchanged() {
-        for text in ["see https://example.org/a@b", "git@example.org:a/b.git", "a://", "x"] {
-            assert_eq!(mask_userinfo(text), text);
-        }
-        assert_eq!(mask_userinfo("ssh://git@h/x b://c:d@e"), "ssh://***@h/x b://***@e");
     }
 }

@@ -23,6 +23,8 @@ pub enum HostSetupError {
     Sdk(#[from] SdkError),
     #[error(transparent)]
     Environment(#[from] VirtualEnvError),
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
     /// The code must not run in this process.
     #[error("{0}")]
     Refused(String),

@@ -54,6 +54,7 @@ mod writer;
 
 pub use change_cause::{ChangeCause, Risk, runs_at_every_deploy};
 pub use concurrency::WorkerLimits;
+pub use deferred_handler::BackgroundSetup;
 pub use engine::Engine;
 pub use host_config::{HostConfig, HostSetupError};
 pub use interrupted::record_interrupted;

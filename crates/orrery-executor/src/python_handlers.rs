@@ -17,7 +17,7 @@ use orrery_store::{
     NewParameter, OnParameterChanged, ParameterSource, Store,
 };
 
-use crate::deferred_handler::DeferredHandler;
+use crate::deferred_handler::{BackgroundSetup, DeferredHandler};
 use crate::host_config::{HostConfig, HostSetupError};
 
 /// Handlers of one code set, beside the native ones.
@@ -73,21 +73,19 @@ impl HostConfig {
         Ok(HostedHandlers::new(set, &handler, Hosts::Ready(hosts)))
     }
 
-    /// Prepares the handlers like `start`, but defers a failed installation: the resources of this
-    /// code are unavailable until a retry succeeds. Other resources deploy meanwhile.
+    /// Prepares the handlers on a thread: the resources of this code wait for it, or are
+    /// unavailable until an installation succeeds. All others deploy meanwhile.
     ///
     /// # Errors
-    /// If there is no Python that could run them.
-    pub fn start_or_defer(self, set: &CodeSet) -> Result<HostedHandlers, HostSetupError> {
-        match self.clone().start(set) {
-            Err(error @ (HostSetupError::Environment(_) | HostSetupError::Refused(_))) => {
-                let deferred = DeferredHandler::new(self, set.clone(), error.to_string());
-                let deferred = Arc::new(deferred);
-                let handler = Arc::clone(&deferred) as Arc<dyn Handler>;
-                Ok(HostedHandlers::new(set, &handler, Hosts::Deferred(deferred)))
-            }
-            other => other,
-        }
+    /// If no thread can be started.
+    pub fn start_in_background(
+        self,
+        set: &CodeSet,
+        setup: BackgroundSetup,
+    ) -> Result<HostedHandlers, HostSetupError> {
+        let deferred = Arc::new(DeferredHandler::start(self, set.clone(), setup)?);
+        let handler = Arc::clone(&deferred) as Arc<dyn Handler>;
+        Ok(HostedHandlers::new(set, &handler, Hosts::Deferred(deferred)))
     }
 }
 

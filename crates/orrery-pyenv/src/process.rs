@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
+use orrery_base::credentials::mask_userinfo;
 use orrery_base::thread::spawn_named;
 
 /// Number of last output lines that a failure keeps.
@@ -34,7 +35,7 @@ pub(crate) fn stream(
         // One stream, so that the lines of a message stay together.
         .stdout(writer.try_clone()?)
         .stderr(writer);
-    tracing::debug!(?command, "installer");
+    tracing::debug!(command = mask_userinfo(&format!("{command:?}")), "installer");
     let mut child = command.spawn()?;
     // The command holds the write end; the stream ends when all copies are closed.
     drop(command);

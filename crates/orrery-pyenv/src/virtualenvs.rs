@@ -6,9 +6,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
+use orrery_base::credentials::mask_userinfo;
 use orrery_base::hex::to_hex;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::PipSettings;
 use orrery_sandbox::Confinement;
 use serde::{Deserialize, Serialize};
@@ -35,6 +38,38 @@ const LINES_SHOWN: usize = 20;
 /// Script that prints the requirements of packages, one per line.
 const REQUIRED_BY: &str = "import importlib.metadata as m, sys\n\
      print(*(line for name in sys.argv[1:] for line in m.requires(name) or ()), sep='\\n')";
+
+/// Maximum number of installations of this process at once. A complete virtualenv needs none.
+const INSTALLATIONS_MAX: usize = 16;
+
+static INSTALLATIONS: Turns = Turns { used: Mutex::new(0), freed: Condvar::new() };
+
+/// Number of installations in progress.
+struct Turns {
+    used: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// Right to install, until it is dropped.
+struct Turn(&'static Turns);
+
+impl Turns {
+    fn wait_for_turn(&'static self) -> Turn {
+        let mut used = self.used.lock().ignore_poison();
+        while *used >= INSTALLATIONS_MAX {
+            used = self.freed.wait(used).ignore_poison();
+        }
+        *used += 1;
+        Turn(self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.used.lock().ignore_poison() -= 1;
+        self.0.freed.notify_one();
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum VirtualEnvError {
@@ -119,6 +154,7 @@ impl VirtualEnvs {
                 _ => {}
             }
             std::fs::create_dir_all(&path).map_err(failed)?;
+            let _turn = INSTALLATIONS.wait_for_turn();
             self.create(base, &own, needs)?;
         }
         touch(&path.join(COMPLETE)).map_err(failed)?;
@@ -178,7 +214,8 @@ impl VirtualEnvs {
         needs: &VirtualEnvSpec<'_>,
     ) -> Result<(), VirtualEnvError> {
         let VirtualEnvSpec { requirements, modules, pip, .. } = needs;
-        tracing::info!(?requirements, ?modules, path = %path.display(), "creating a virtual environment");
+        let shown: Vec<String> = requirements.iter().map(|line| mask_userinfo(line)).collect();
+        tracing::info!(requirements = ?shown, ?modules, path = %path.display(), "creating a virtual environment");
         let python = self.command(&base.program, path, pip)?;
         let venv = create::arguments(python, path);
         run("creating a virtual environment", venv, path, requirements)?;
@@ -253,11 +290,9 @@ impl VirtualEnvs {
         let output = process::capture(command, TIME_MAX)
             .map_err(|cause| VirtualEnvError::Io { path: path.to_owned(), cause })?;
         if !output.status.success() {
-            return Err(VirtualEnvError::Command {
-                what: "reading the requirements of installed packages",
-                requirements: packages.to_vec(),
-                output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            });
+            let what = "reading the requirements of installed packages";
+            let output = String::from_utf8_lossy(&output.stderr);
+            return Err(failed_command(what, packages, output.trim()));
         }
         Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
     }
@@ -302,5 +337,14 @@ fn run(
     let Err(mut lines) = ended else { return Ok(()) };
     lines.retain(|line| !line.is_empty());
     let output = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
-    Err(VirtualEnvError::Command { what, requirements: requirements.to_vec(), output })
+    Err(failed_command(what, requirements, &output))
+}
+
+/// Error of a command, for people: without the credentials of URLs.
+fn failed_command(what: &'static str, requirements: &[String], output: &str) -> VirtualEnvError {
+    VirtualEnvError::Command {
+        what,
+        requirements: requirements.iter().map(|line| mask_userinfo(line)).collect(),
+        output: mask_userinfo(output),
+    }
 }

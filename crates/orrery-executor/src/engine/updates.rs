@@ -1,5 +1,6 @@
 //! Updates of a running engine: new versions, timers, replaced handlers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orrery_handlers::Registry;
@@ -61,6 +62,12 @@ impl Engine {
     /// Replaces the handlers for runs that start from now on.
     pub fn replace_handlers(&self, registry: Arc<Registry>) {
         self.with_state(|state| state.registry = registry);
+    }
+
+    /// Deploys the unavailable resources of some entities: their handlers are ready now.
+    pub fn deploy_unavailable(&self, entities: &BTreeSet<String>) {
+        self.with_state(|state| state.deploy_unavailable(entities));
+        self.wake_workers();
     }
 
     /// Resolves the sites of agents anew for runs that start from now on.

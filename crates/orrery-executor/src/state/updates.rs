@@ -1,7 +1,9 @@
 //! Newer versions of the desired state.
 
-use orrery_model::ResourceId;
-use orrery_scheduler::Event;
+use std::collections::BTreeSet;
+
+use orrery_model::{OutcomeStatus, ResourceId};
+use orrery_scheduler::{Event, Filter};
 use orrery_store::{ResourceDiff, ResourceKey};
 
 use super::EngineState;
@@ -34,5 +36,22 @@ impl EngineState {
         let former = former.iter().map(|(id, key)| (id.as_str(), *key)).collect();
         self.execute_commands(commands, &former, now);
         self.drop_withdrawn();
+    }
+
+    /// Deploys the resources of some entities whose last run was unavailable, and those that run:
+    /// they may have found their handler not ready.
+    pub(crate) fn deploy_unavailable(&mut self, entities: &BTreeSet<String>) {
+        let scheduler = &self.scheduler;
+        let ids = scheduler.resources().filter_map(|index| {
+            let id = scheduler.id(index).filter(|id| entities.contains(id.entity()))?;
+            let state = scheduler.state(index)?;
+            let unavailable = state.last_outcome == Some(OutcomeStatus::Unavailable);
+            let is_due = unavailable || state.deploying;
+            is_due.then(|| id.clone())
+        });
+        let ids: Vec<ResourceId> = ids.collect();
+        if !ids.is_empty() {
+            self.handle_external_event(Event::DeployDirty(Filter::ids(ids)));
+        }
     }
 }

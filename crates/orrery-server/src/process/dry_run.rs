@@ -26,7 +26,7 @@ use crate::state::ServerState;
 
 use super::ProcessOptions;
 use super::agent_routing::AgentRouter;
-use super::handlers::{HandlerInputs, Handlers};
+use super::handlers::{DRY_RUN_PATIENCE, HandlerInputs, Handlers};
 use super::own_machine::{OwnMachine, determine_rights};
 use super::runner::{RunnerError, read_desired};
 use super::secrets::EnvironmentSecrets;
@@ -106,6 +106,8 @@ impl DryRun {
             environment: &self.environment,
             lease: None,
             rights: determine_rights(&self.app, &store, self.options.own_machine.policy)?,
+            patience: DRY_RUN_PATIENCE,
+            on_ready: Arc::new(|| ()),
         };
         let addresses = declared_addresses(&desired.resources);
         let declared = DeclaredAgents::of_version(&store, addresses, &version.info)?;

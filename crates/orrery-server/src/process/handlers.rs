@@ -1,13 +1,16 @@
 //! Handlers of one version: native ones, and those of its code set.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orrery_base::thread::spawn_named;
 use orrery_compile_service::Trigger;
 use orrery_executor::{
-    HostConfig, HostSetupError, HostedHandlers, ParameterHooks, StoredFiles, StoredParameters,
+    BackgroundSetup, HostConfig, HostSetupError, HostedHandlers, ParameterHooks, StoredFiles,
+    StoredParameters,
 };
 use orrery_handler_host::FileContents;
 use orrery_handlers::Registry;
@@ -22,6 +25,10 @@ use crate::isolation::Isolation;
 use crate::state::ServerState;
 use crate::versions::named_files;
 
+/// Time that runs of an engine wait for the installation of packages: they hold up their agent.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Time that dry runs wait for it: they hold up nothing.
+pub(super) const DRY_RUN_PATIENCE: Duration = Duration::from_secs(300);
 /// Time for runs of replaced handlers to end.
 const CLOSE_AFTER: Duration = Duration::from_secs(120);
 /// Unused virtualenvs are removed after this time.
@@ -40,7 +47,16 @@ pub(super) struct Handlers {
     code: Option<String>,
     /// Rights of the code on this machine.
     rights: Rights,
-    hosted: Option<(HostedHandlers, Arc<StoredFiles>)>,
+    hosted: Option<Hosted>,
+}
+
+/// Handlers of a code set.
+struct Hosted {
+    handlers: HostedHandlers,
+    files: Arc<StoredFiles>,
+    entities: BTreeSet<String>,
+    /// Set when they become ready after runs found them unavailable.
+    became_ready: Arc<AtomicBool>,
 }
 
 /// Returns the hash of a version's code set, if it has one.
@@ -96,6 +112,10 @@ pub(super) struct HandlerInputs<'a> {
     pub(super) lease: Option<Lease>,
     /// Rights of the environment on this machine.
     pub(super) rights: Rights,
+    /// Time that runs wait for the installation of the code's packages.
+    pub(super) patience: Duration,
+    /// Called when handlers become ready after runs found them unavailable.
+    pub(super) on_ready: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Requests compiles for values that handlers set, as for values set through the API.
@@ -117,9 +137,9 @@ impl Handlers {
     /// Switches to a newer version with the same code set: processes and their state stay, except
     /// state bound to older versions.
     pub(super) fn begin_version(&self, version: &VersionInfo) {
-        if let Some((hosted, files)) = &self.hosted {
+        if let Some(Hosted { handlers, files, .. }) = &self.hosted {
             files.set_names(named_files(&version.info));
-            hosted.begin_version(version.number);
+            handlers.begin_version(version.number);
         }
     }
 
@@ -127,7 +147,7 @@ impl Handlers {
         inputs: &HandlerInputs<'_>,
         version: &VersionInfo,
     ) -> Result<Self, HostSetupError> {
-        let HandlerInputs { app, options, environment, lease, rights } = *inputs;
+        let HandlerInputs { app, options, environment, lease, rights, .. } = *inputs;
         let Some(code) = code_hash(version) else {
             return Ok(Handlers { code: None, rights, hosted: None });
         };
@@ -159,8 +179,19 @@ impl Handlers {
             refused,
             parameters: Arc::new(parameters),
         };
-        let hosted = hosting.start_or_defer(&set)?;
-        Ok(Handlers { code: Some(code.to_owned()), rights, hosted: Some((hosted, files)) })
+        let became_ready = Arc::new(AtomicBool::new(false));
+        let (ready, on_ready) = (Arc::clone(&became_ready), Arc::clone(&inputs.on_ready));
+        let setup = BackgroundSetup {
+            patience: inputs.patience,
+            on_ready: Box::new(move || {
+                ready.store(true, Ordering::Release);
+                on_ready();
+            }),
+        };
+        let handlers = hosting.start_in_background(&set, setup)?;
+        let entities = set.handlers.iter().cloned().collect();
+        let hosted = Hosted { handlers, files, entities, became_ready };
+        Ok(Handlers { code: Some(code.to_owned()), rights, hosted: Some(hosted) })
     }
 
     pub(super) fn are_for(&self, version: &VersionInfo, rights: Rights) -> bool {
@@ -169,15 +200,21 @@ impl Handlers {
 
     pub(super) fn registry(&self) -> Arc<Registry> {
         match &self.hosted {
-            Some((hosted, _)) => Arc::clone(&hosted.registry),
+            Some(hosted) => Arc::clone(&hosted.handlers.registry),
             None => Arc::new(Registry::native()),
         }
     }
 
+    /// Takes the entities whose handlers became ready after runs found them unavailable.
+    pub(super) fn take_ready(&self) -> Option<&BTreeSet<String>> {
+        let hosted = self.hosted.as_ref()?;
+        hosted.became_ready.swap(false, Ordering::AcqRel).then_some(&hosted.entities)
+    }
+
     /// Stops all handler hosts.
     pub(super) fn close(&self) {
-        if let Some((hosted, _)) = &self.hosted {
-            hosted.close();
+        if let Some(hosted) = &self.hosted {
+            hosted.handlers.close();
         }
     }
 

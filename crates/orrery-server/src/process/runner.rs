@@ -260,6 +260,9 @@ impl Runner {
         for drift in active.drift.take(&active.router) {
             active.engine.submit(drift);
         }
+        if let Some(entities) = active.handlers.take_ready() {
+            active.engine.deploy_unavailable(entities);
+        }
         active.engine.tick();
         active.finish_requests(&self.app)?;
         active.parked.extend(active.engine.take_parked());

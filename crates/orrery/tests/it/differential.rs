@@ -71,6 +71,7 @@ mod server_commands;
 mod server_details;
 mod server_handlers;
 mod server_kills;
+mod server_packages;
 mod server_reports;
 mod server_safety;
 mod server_traces;
@@ -109,6 +110,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(server_code::trials());
     trials.extend(server_reports::trials());
     trials.extend(server_handlers::trials());
+    trials.extend(server_packages::trials());
     trials.extend(handler_effects::trials());
     trials.extend(isolation::trials());
     trials.extend(pages::trials(&cases)?);

@@ -61,15 +61,15 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A server, and a project that is exported to it.
-struct PythonScene {
+pub(crate) struct PythonScene {
     // Dropped before its database.
-    server: Server,
-    scene: Scene,
-    project: PathBuf,
+    pub(crate) server: Server,
+    pub(crate) scene: Scene,
+    pub(crate) project: PathBuf,
 }
 
 impl PythonScene {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let (scene, server) = remote_agents::scene(false)?;
         let project = scene.world.path("project");
         write_modules(&project)?;
@@ -77,7 +77,7 @@ impl PythonScene {
         Ok(PythonScene { server, scene, project })
     }
 
-    fn push(&self, model: &str) -> Result<()> {
+    pub(crate) fn push(&self, model: &str) -> Result<()> {
         write(&self.project.join("main.cf"), model)?;
         let done = Command::new(BINARY)
             .args(["export", "--release"])
@@ -101,7 +101,7 @@ impl PythonScene {
         joined.map_err(|said| anyhow::anyhow!("joining failed: {said}"))
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.scene.machine.join(name)
     }
 
@@ -115,7 +115,7 @@ impl PythonScene {
         format!("placed::Note(agent=\"web1\", path=\"{}\", {more})\n", path.display())
     }
 
-    fn until_all(&self, status: &str, count: u64) -> Result<()> {
+    pub(crate) fn until_all(&self, status: &str, count: u64) -> Result<()> {
         self.scene.until_all(&self.server, status, count)
     }
 }

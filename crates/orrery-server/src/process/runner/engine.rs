@@ -27,7 +27,7 @@ use crate::process::agent_routing::AgentRouter;
 use crate::process::drift::DriftInbox;
 use crate::process::epochs;
 use crate::process::facts::UnknownFacts;
-use crate::process::handlers::{HandlerInputs, Handlers};
+use crate::process::handlers::{HandlerInputs, Handlers, PATIENCE};
 use crate::process::notifications::notify_missed;
 use crate::process::own_machine::{OwnMachine, Rights};
 use crate::process::secrets::EnvironmentSecrets;
@@ -247,12 +247,17 @@ impl Runner {
         lease: Lease,
         rights: Rights,
     ) -> Result<Handlers, RunnerError> {
+        let (messages, key) = (self.messages.clone(), self.key);
+        // Fails only if the supervisor has ended.
+        let attention = move || drop(messages.send(Message::Attention(key)));
         let inputs = HandlerInputs {
             app: &self.app,
             options: &self.options,
             environment: record,
             lease: Some(lease),
             rights,
+            patience: PATIENCE,
+            on_ready: Arc::new(attention),
         };
         Handlers::load(&inputs, version)
             .map_err(|source| RunnerError::Handlers { version: version.number, source })
