@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use orrery_base::error_chain::error_chain;
 use orrery_base::lock::IgnorePoison;
 use orrery_handlers::clock::now;
 use orrery_handlers::drift::FileWatch;
-use orrery_handlers::target::Variables;
+use orrery_handlers::target::{CommandRecords, LeftBehindError, Variables};
 use orrery_handlers::{LocalTarget, Registry};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,10 @@ pub enum AgentError {
     Tls(#[from] AgentTlsError),
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+    #[error("cannot create {}", path.display())]
+    Commands { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    LeftBehind(#[from] LeftBehindError),
     #[error("the gateway revoked this agent: {}", .0.reason)]
     Revoked(Refusal),
 }
@@ -55,8 +60,17 @@ impl AgentError {
 
     /// Remedy, for people.
     pub fn help(&self) -> Option<String> {
-        let help = "to rejoin, create a new invitation and run `orrery agent join --replace`";
-        matches!(self, AgentError::Revoked(_)).then(|| help.to_owned())
+        let help = match self {
+            AgentError::Revoked(_) => {
+                "to rejoin, create a new invitation and run `orrery agent join --replace`"
+            }
+            AgentError::LeftBehind(LeftBehindError::Alive { .. }) => {
+                "end these processes, or restart the machine, then start the agent again: it repeats no command beside them"
+            }
+            AgentError::Commands { .. } => "free some space, or correct the permissions",
+            _ => return None,
+        };
+        Some(help.to_owned())
     }
 }
 
@@ -117,7 +131,18 @@ impl AgentProcess {
             joined.ok_or_else(|| AgentError::NotJoined(state.path().display().to_string()))?;
         let journal = Journal::open(&state.journal(), JournalLimits::default())?;
         let watch = Arc::new(FileWatch::default());
-        let target = LocalTarget::default().with_variables(Variables::WithoutOwn);
+        let directory = state.commands();
+        let records = CommandRecords::open(directory.clone())
+            .map_err(|source| AgentError::Commands { path: directory, source })?;
+        // Before any command is repeated.
+        for program in records.end_left_behind()? {
+            tracing::warn!(
+                program,
+                "ended a command that the killed process of this agent had left running"
+            );
+        }
+        let target =
+            LocalTarget::default().with_variables(Variables::WithoutOwn).with_records(records);
         let runner = Runner::start(RunnerSetup {
             scope: CommandScope::Agents {
                 environment: identity.environment,

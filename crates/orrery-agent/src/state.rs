@@ -23,6 +23,7 @@ const IDENTITY: &str = "identity.json";
 const NEXT_KEY: &str = "key.next.pem";
 const NEXT_IDENTITY: &str = "identity.next.json";
 const JOURNAL: &str = "journal";
+const COMMANDS: &str = "commands";
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,6 +140,11 @@ impl StateDirectory {
 
     pub fn journal(&self) -> PathBuf {
         self.path.join(JOURNAL)
+    }
+
+    /// Directory of the records of running commands.
+    pub fn commands(&self) -> PathBuf {
+        self.path.join(COMMANDS)
     }
 
     /// `None` if the agent has not joined.

@@ -108,6 +108,12 @@ pub(super) fn interrupted_outcome() -> RunOutcome {
     RunOutcome { unclear: true, repeated: true, ..outcome.into() }
 }
 
+/// Log line of a command that started before a restart of the agent and runs again.
+pub(super) fn repetition_line() -> LogLine {
+    let message = "the agent was restarted during the run, which it repeats: commands that it had left running were ended first".to_owned();
+    LogLine { at: now(), level: LogLevel::Info, message, values: serde_json::Map::new() }
+}
+
 /// Replaces values that are nested too deeply for parsers.
 fn replace_deep_values(result: &mut CommandResult) {
     let replace = |value: &mut Value| {

@@ -12,10 +12,10 @@ use orrery_handlers::{
     BeforeChange, CancelCause, EffectGate, Handler, HandlerError, JobSource, NextJob, ServerCalls,
     TargetCache, WorkerPool,
 };
-use orrery_model::ResourceId;
+use orrery_model::{LogLevel, ResourceId};
 
 use super::calls::CommandCalls;
-use super::results::interrupted_outcome;
+use super::results::{interrupted_outcome, repetition_line};
 use super::{QueuedCommand, Shared, State};
 use crate::convert::{CommandContents, CommandSecrets};
 use crate::journal::JournalError;
@@ -140,7 +140,12 @@ impl Shared {
             server: command.code.is_some().then_some(&calls as &dyn ServerCalls),
         };
         let mut run_outcome = run.run(&*handler, &*self.target, &context);
-        run_outcome.repeated |= queued.repeated;
+        if queued.repeated {
+            run_outcome.repeated = true;
+            if command.log_level <= LogLevel::Info {
+                run_outcome.outcome.log.insert(0, repetition_line());
+            }
+        }
         tracing::debug!(command = %id, resource = %queued.resource.id, status = run_outcome.outcome.status.as_str(), "command ended");
         Ok(run_outcome)
     }

@@ -25,8 +25,8 @@ pub use digest::{Algorithm, ContentDigest};
 pub use fault_injection::{Fault, FaultyTarget};
 pub use http::{Request, Response};
 pub use local::{
-    Durability, LocalTarget, Variables, host_name, is_orrery_variable,
-    retry_on_descriptor_exhaustion,
+    CommandRecords, Durability, LeftBehindError, LocalTarget, Variables, host_name,
+    is_orrery_variable, retry_on_descriptor_exhaustion,
 };
 pub use memory::{Content, Invocation, MemoryTarget, Node};
 pub use outward::OutwardTarget;

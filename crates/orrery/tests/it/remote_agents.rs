@@ -30,7 +30,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     let owner = Trial::test("remote_agents/a_new_owner_is_known_at_once", || {
         Ok(a_new_owner_is_known_at_once().map_err(|error| format!("{error:#}"))?)
     });
-    vec![trial("sqlite", false), trial("postgres", true), apart, owner]
+    let orphan = Trial::test("remote_agents/a_command_never_runs_beside_its_repetition", || {
+        Ok(a_command_never_runs_beside_its_repetition().map_err(|error| format!("{error:#}"))?)
+    });
+    vec![trial("sqlite", false), trial("postgres", true), apart, owner, orphan]
 }
 
 /// A process that ends with this value.
@@ -366,6 +369,55 @@ fn run_and_read(server: &Server, environment: &str, arguments: &[&str]) -> Resul
     let said = String::from_utf8_lossy(&said).into_owned();
     ensure!(done.status.success(), "{arguments:?}: {said}");
     Ok(said)
+}
+
+/// A killed agent without a service manager leaves its command running; the next process ends it
+/// before the repetition.
+fn a_command_never_runs_beside_its_repetition() -> Result<()> {
+    let (scene, server) = scene(false)?;
+    let invited = orrery(&server, scene.id(), &["agent", "invite", "web1"])?;
+    let token = invited["token"].as_str().context("no token")?;
+    let gateway = invited["gateway"].as_str().context("no gateway")?;
+    if let Err(said) = join(gateway, token, &scene.state)? {
+        anyhow::bail!("joining failed: {said}");
+    }
+    let mut agent = run(&scene.state)?;
+    let path = |name: &str| scene.machine.join(name);
+    let (log, gate, done) = (path("log"), path("gate"), path("done"));
+    let slow = format!(
+        "sh -c 'echo begun $$ >> {0}; until test -e {1}; do sleep 0.05; done; echo ended $$ >> {0}; touch {2}'",
+        log.display(),
+        gate.display(),
+        done.display(),
+    );
+    scene.put(&server, &[command(&slow, &done)])?;
+    let begun = || -> Vec<String> {
+        let log = scene.read("log");
+        log.lines().filter_map(|line| Some(line.strip_prefix("begun ")?.to_owned())).collect()
+    };
+    // The identity of a process: its id may be reused.
+    let start_of = |process: &str| -> Option<String> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        (*fields.first()? != "Z").then(|| fields.get(19).map(|at| (*at).to_owned()))?
+    };
+    until("the command begins", || Ok(begun().len() == 1))?;
+    let first = begun().remove(0);
+    let identity = start_of(&first);
+    ensure!(identity.is_some(), "the command does not run");
+    agent.kill()?;
+    ensure!(start_of(&first) == identity, "the command ended with its agent");
+    let _agent = run(&scene.state)?;
+    until("the command is repeated", || Ok(begun().len() == 2))?;
+    ensure!(start_of(&first) != identity, "the command runs beside its repetition");
+    std::fs::write(&gate, "")?;
+    scene.until_all(&server, "deployed", 1)?;
+    let log = scene.read("log");
+    ensure!(log.matches("ended").count() == 1 && begun().len() == 2, "{log}");
+    let logs = scene.logs(&server)?;
+    ensure!(logs.contains("was restarted during the run, which it repeats"), "{logs}");
+    ensure!(std::fs::read_dir(scene.state.join("commands"))?.count() == 0, "records stay");
+    Ok(())
 }
 
 /// A new owner with nothing to deploy: the agent rejects the former owner immediately.

@@ -1,6 +1,7 @@
 //! This machine as a target: system calls, child processes, account database.
 
 mod atomic_write;
+mod command_records;
 mod files;
 mod http;
 mod pending_sync;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use nix::unistd;
 
+pub use command_records::{CommandRecords, LeftBehindError};
 pub(super) use process::cancel_cause;
 pub use variables::{Variables, is_orrery_variable};
 
@@ -50,6 +52,7 @@ pub struct LocalTarget {
     variables: Variables,
     pending_sync: pending_sync::PendingSync,
     watch: Option<Arc<dyn DriftWatch>>,
+    records: Option<CommandRecords>,
     web: http::Client,
     #[cfg(test)]
     faults: tests::Faults,
@@ -75,6 +78,12 @@ impl LocalTarget {
     #[must_use]
     pub fn with_watch(self, watch: Arc<dyn DriftWatch>) -> Self {
         LocalTarget { watch: Some(watch), ..self }
+    }
+
+    /// Records commands while they run.
+    #[must_use]
+    pub fn with_records(self, records: CommandRecords) -> Self {
+        LocalTarget { records: Some(records), ..self }
     }
 
     /// Fault injection point between two system calls, for tests.

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use super::command_records::MARKER;
 use super::{LocalTarget, failed};
 use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{CancelCause, CancelToken, CommandLine, Output, Result, Target};
@@ -62,8 +63,21 @@ pub(super) fn run(
     if let Some(reason) = stop.reason() {
         return Err(error(cancel_cause(reason)));
     }
+    // Removed at the end of this function: the command has ended then.
+    let record = target.records.as_ref().map(|records| records.begin(command.program()));
+    let mut record = record.transpose().map_err(|found| {
+        let text = format!("its start cannot be recorded: {found}");
+        let cause = Cause::from_io(found);
+        error(if cause.is_descriptors_exhausted() { cause } else { Cause::Unexpected(text) })
+    })?;
+    if let Some(record) = &record {
+        prepared.env(MARKER, record.marker());
+    }
     let child =
         prepared.spawn().map_err(|found| failed(TargetVerb::Run, &command.display(), found))?;
+    if let Some(record) = &mut record {
+        record.set_group(child.id());
+    }
     let mut running = RunningCommand::new(child, command);
     match running.finish(&stop) {
         Ok(CommandEnd::Exited(status)) => Ok(running.into_output(status)),
