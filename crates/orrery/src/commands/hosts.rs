@@ -64,21 +64,26 @@ pub(super) fn read_inventory(
     project: Option<&Path>,
 ) -> Result<Result<ProjectInventory, Exit>, CliError> {
     let directory = find_directory(project, MAIN_FILE).map_err(CliError::Project)?;
-    match ProjectInventory::read(&directory) {
+    match read_inventory_in(&directory) {
         Ok(Some(inventory)) => Ok(Ok(inventory)),
         Ok(None) => {
             let error = CliError::new(format!("this project has no {INVENTORY_FILE}"));
             Err(error.help("the guide, \"Placement of agents\", describes it"))
         }
-        Err(error) => {
-            let compiled = error.into_compilation();
-            let path = |name: &str| path_from_here(&directory, name);
-            let sources = &compiled.sources;
-            let renderer = DiagnosticRenderer { sources, path: &path, width: output::width() };
-            report::show_errors(&renderer, &compiled.errors());
-            Ok(Err(Exit::Error))
-        }
+        Err(exit) => Ok(Err(exit)),
     }
+}
+
+/// Reads the inventory in a directory; `None` if there is none. Problems of the file are printed.
+pub(super) fn read_inventory_in(directory: &Path) -> Result<Option<ProjectInventory>, Exit> {
+    ProjectInventory::read(directory).map_err(|error| {
+        let compiled = error.into_compilation();
+        let path = |name: &str| path_from_here(directory, name);
+        let sources = &compiled.sources;
+        let renderer = DiagnosticRenderer { sources, path: &path, width: output::width() };
+        report::show_errors(&renderer, &compiled.errors());
+        Exit::Error
+    })
 }
 
 /// Hosts of the project here.

@@ -22,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("two machines get their own files over one connection each", two_machines),
         trial("a changed host key is refused, and nothing is changed", changed_host_key),
         trial("a machine that disappears is said, and the next deploy finishes", disappears),
+        trial("repair and destroy use the inventory as it is now", corrected_address),
         trial("ping shows what is reached and why not", ping),
         trial("a server reaches machines with secrets of the environment only", from_a_server),
     ]
@@ -134,6 +135,38 @@ Text(host=web1, path="{{ root }}/after", content="x", requires=first)
     fs::write(project.managed("done"), "")?;
     project.expect(0, &["deploy"])?;
     ensure!(project.managed("after").exists());
+    Ok(())
+}
+
+/// Placement is no part of the desired state: a corrected file needs no deploy.
+fn corrected_address() -> Result<()> {
+    let (mut one, two) = (TestSshd::start(), TestSshd::start());
+    let mut project = ScratchProject::new(
+        "web1 = std::Host(name=\"web1\", os=std::linux)\nText(host=web1, path=\"{{ root }}/one\", content=\"x\")\n",
+    )?;
+    write_inventory(&mut project, &[("web1", &one)])?;
+    one.kill();
+    project.expect(2, &["deploy"])?.says(&["cannot connect", "1 unavailable"])?;
+    write_inventory(&mut project, &[("web1", &two)])?;
+    let places = [&one, &two].map(|sshd| format!("127.0.0.1:{}", sshd.port()));
+    let ran = project.expect(0, &["repair"])?;
+    ran.says(&[
+        "inventory.yml has changed since the last deploy: web1 is at",
+        &places[1],
+        &places[0],
+    ])?;
+    ensure!(project.read("one")? == "x" && connections(&two) > 0);
+    // An unusable file is not replaced by an older one.
+    let right = fs::read_to_string(project.project().join("inventory.yml"))?;
+    project.write("inventory.yml", "hosts: 7\n")?;
+    for command in [&["repair"][..], &["destroy", "--yes"]] {
+        project.expect(1, command)?.says(&["inventory.yml"])?;
+    }
+    ensure!(project.managed("one").exists());
+    project.write("inventory.yml", &right)?;
+    let before = connections(&two);
+    project.expect(0, &["destroy", "--yes"])?.says(&["web1 is at", &places[1]])?;
+    ensure!(!project.managed("one").exists() && connections(&two) > before);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use orrery_api::{RemovalPlan, UploadBinding, VersionSummary, VersionUpload};
 use orrery_executor::{declared_address, recover_with};
 use orrery_handlers::HandlerCapabilities;
-use orrery_model::{Removal, plan_removal};
+use orrery_model::{Removal, Resource, plan_removal};
 use orrery_store::{ProjectBinding, StoreError};
 
 use crate::cli::deploy::{Destroy, Selection, Takeover};
@@ -33,6 +33,7 @@ pub(in crate::commands) fn run(options: &Destroy) -> Exit {
         Ok(None) => destroy_here(options).unwrap_or_else(|error| match error {
             DestroyError::Failed(error) => failed(&*error),
             DestroyError::Refused(error) => finish(Err(error)),
+            DestroyError::Reported(exit) => exit,
         }),
         Err(error) => finish(Err(error)),
     }
@@ -42,6 +43,8 @@ pub(in crate::commands) fn run(options: &Destroy) -> Exit {
 enum DestroyError {
     Failed(Box<dyn std::error::Error>),
     Refused(CliError),
+    /// Printed already.
+    Reported(Exit),
 }
 
 impl From<StoreError> for DestroyError {
@@ -102,7 +105,8 @@ fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
     let paths = LocalPaths { project: &project, state, run, opened: Some(&opened) };
     let hosted =
         paths.stored_handler_entities().map_err(|error| DestroyError::Failed(Box::new(error)))?;
-    // Agents are resolved as for the version that is removed.
+    // Agents are where they were for the version that is removed, unless the inventory says
+    // otherwise by now.
     let newest = opened.store.versions().list(opened.environment)?.pop();
     let declared_agents = match &newest {
         Some(newest) => DeclaredAgents::of_version(&opened.store, &newest.info)?,
@@ -110,6 +114,10 @@ fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
     };
     let known =
         removal::with_adopted(removal::deployed_remnants(&opened)?, options.include_adopted);
+    let resources: Vec<&Resource> = known.iter().map(|one| &one.resource).collect();
+    let declared_agents = declared_agents
+        .with_current_inventory(&project, &resources)
+        .map_err(DestroyError::Reported)?;
     let addresses = known.iter().filter_map(|one| declared_address(&one.resource)).collect();
     let inventory = inventory_here(addresses, &declared_agents);
     let capabilities =

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use orrery_executor::{DesiredState, recover};
+use orrery_model::Resource;
 use orrery_store::{StoreError, VersionInfo};
 
 use crate::cli::deploy::Repair;
@@ -63,6 +64,11 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
             return Exit::Error;
         }
         Err(error) => return failed(&error),
+    };
+    let resources: Vec<&Resource> = desired.resources.iter().collect();
+    let declared_agents = match declared_agents.with_current_inventory(&project, &resources) {
+        Ok(declared_agents) => declared_agents,
+        Err(exit) => return exit,
     };
     let start = match recover(&opened.store, opened.environment, desired) {
         Ok(start) => start,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use orrery_api::UnknownEffect;
 use orrery_executor::{DesiredState, declared_address, recover};
 use orrery_model::{ResourceId, Status, VersionNumber};
-use orrery_project::{MAIN_FILE, find_directory};
+use orrery_project::{MAIN_FILE, ProjectInventory, find_directory};
 use orrery_scheduler::{Event, Interval, ResourceIndex, Scheduler, Settings, StateReason};
 use orrery_store::{AgentState, EnvironmentKey, Holder, Store, StoreError, current_writer};
 use serde_json::{Map, Value, json};
@@ -34,6 +34,7 @@ pub(super) const PATH_MAX: usize = 16;
 const PAGE: usize = 5000;
 
 pub(crate) struct Local {
+    project: PathBuf,
     file: PathBuf,
     store: Store,
     environment: EnvironmentKey,
@@ -57,7 +58,7 @@ impl Local {
             StoreError::ReadOnly { .. } => nothing_deployed(&file),
             error => error.into(),
         })?;
-        Ok((project, Local { file, store, environment }))
+        Ok((project.clone(), Local { project, file, store, environment }))
     }
 
     fn writer(&self) -> Result<Option<Holder>, CliError> {
@@ -204,7 +205,11 @@ impl Deployment for Local {
         let versions = self.store.versions().list(self.environment)?;
         let released = versions.iter().rfind(|version| version.released);
         let declared = released.map(|one| DeclaredAgents::of_version(&self.store, &one.info));
-        let declared = declared.transpose()?.unwrap_or_default();
+        let mut declared = declared.transpose()?.unwrap_or_default();
+        // As `orrery repair` would place them. Other commands report a file with problems.
+        if let Ok(Some(inventory)) = ProjectInventory::read(&self.project) {
+            declared = DeclaredAgents::of_project(declared.patterns, Some(inventory));
+        }
         let mut addresses = BTreeMap::new();
         for agent in &found {
             let id = format!("std::AgentConfig[internal,agentname={}]", agent.name);
