@@ -2999,6 +2999,8 @@ export interface components {
             expires: string;
             /** @description Address to join, as `host:port`. */
             gateway: string;
+            /** @description Names that already have a place, with what happens when the machine joins, and the remedy. */
+            notes?: string[];
         };
         /** @description An unmanaged resource that cannot be removed. */
         KeptResource: {

@@ -94,4 +94,7 @@ pub struct Invitation {
     pub expires: Time,
     /// Address to join, as `host:port`.
     pub gateway: String,
+    /// Names that already have a place, with what happens when the machine joins, and the remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }

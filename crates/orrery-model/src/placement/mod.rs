@@ -332,6 +332,32 @@ impl Placement {
     }
 }
 
+impl Placement {
+    /// What joining a remote agent for an agent with this placement does, and the remedy; `None` if
+    /// it does what is expected.
+    pub fn on_invitation(&self, agent: &str) -> Option<String> {
+        let stays = |place: &str| {
+            format!(
+                "{}. That is stronger than a remote agent: the machine that joins is not used. To use it, remove the address from {place}",
+                self.reason(agent)
+            )
+        };
+        match self {
+            Placement::Ssh { source, .. }
+            | Placement::Nowhere(source)
+            | Placement::Invalid { source, .. } => Some(stays(&source.where_to_edit())),
+            Placement::Local(Locality::EnvironmentAddress) => {
+                Some(stays("the environment's setting agent_placements"))
+            }
+            Placement::Local(_) => Some(format!(
+                "{}. A remote agent is stronger: from its joining on, the resources of {agent} are applied on its machine instead. If that is not meant, let the token expire and invite another name",
+                self.reason(agent)
+            )),
+            Placement::Remote | Placement::Revoked | Placement::Unknown { .. } => None,
+        }
+    }
+}
+
 /// Returns an address without the options after the host.
 fn without_options(address: &str) -> &str {
     address.split('?').next().unwrap_or(address)

@@ -262,3 +262,25 @@ fn an_agent_without_a_machine_has_three_remedies() {
         }
     }
 }
+
+/// The warning of an invitation agrees with the placement after the machine has joined.
+#[test]
+fn an_invitation_says_what_joining_does() {
+    let mut inventory = inventory();
+    inventory.addresses.insert("nowhere".to_owned(), "none:".to_owned());
+    inventory.addresses.insert("broken".to_owned(), "ssh://".to_owned());
+    inventory.environment_addresses.insert("here".to_owned(), "local:".to_owned());
+    for agent in
+        ["by-ssh", "by-model", "lab-3", "node2", "box", "localhost", "nowhere", "broken", "here"]
+    {
+        let said = inventory.placement_of(agent).on_invitation(agent).unwrap();
+        let mut joined = inventory.clone();
+        joined.enrolled.insert(agent.to_owned(), Enrolment::Active);
+        let is_used = joined.placement_of(agent) == Placement::Remote;
+        assert_eq!(said.contains("are applied on its machine instead"), is_used, "{said}");
+        assert_eq!(said.contains("remove the address from"), !is_used, "{said}");
+    }
+    for agent in ["web2", "gone", "webserver1"] {
+        assert_eq!(inventory.placement_of(agent).on_invitation(agent), None, "{agent}");
+    }
+}

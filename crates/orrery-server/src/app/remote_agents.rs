@@ -3,11 +3,14 @@
 use orrery_gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
 use orrery_model::{Duration, SecretText, Timestamp};
 use orrery_roles::token_hash::hash_of;
-use orrery_store::{EnvironmentRecord, NewInvitationRecord, RemoteAgentRecord, Store, StoreError};
+use orrery_store::{
+    EnvironmentKey, EnvironmentRecord, NewInvitationRecord, RemoteAgentRecord, Store, StoreError,
+};
 use uuid::Uuid;
 
 use crate::auth::Caller;
 use crate::error::ServerError;
+use crate::placement::read_inventory;
 use crate::services::Services;
 use crate::state::ServerState;
 use crate::vault::VaultError;
@@ -17,6 +20,8 @@ use super::environments::check_not_deleting;
 const EXPIRES_IN: u32 = 60 * 60;
 const EXPIRES_IN_MAX: u32 = 7 * 24 * 60 * 60;
 const NAMES_MAX: usize = 1000;
+/// Maximum number of notes about names.
+const NOTES_MAX: usize = 20;
 
 /// An invitation that was created.
 pub(crate) struct CreatedInvitation {
@@ -26,6 +31,8 @@ pub(crate) struct CreatedInvitation {
     pub(crate) expires: Timestamp,
     /// Address of a gateway, as `host:port`.
     pub(crate) gateway: String,
+    /// Names that already have a place, and what happens to them.
+    pub(crate) notes: Vec<String>,
 }
 
 fn check(names: &[String], expires_in: Option<u32>) -> Result<(), ServerError> {
@@ -100,9 +107,23 @@ pub(crate) async fn invite(
         token: caller.token().map(|token| token.id),
     };
     let key = environment.key;
+    let invited = names.clone();
+    let notes = state.with_store(move |store| placement_notes(store, key, &invited)).await?;
     state.change(move |store| store.invitations().create(key, &kept)).await?;
     let token = token.text().clone();
-    Ok(CreatedInvitation { token, names, expires, gateway: gateway.address })
+    Ok(CreatedInvitation { token, names, expires, gateway: gateway.address, notes })
+}
+
+/// What happens to invited names that already have a place.
+fn placement_notes(
+    store: &Store,
+    environment: EnvironmentKey,
+    names: &[String],
+) -> Result<Vec<String>, StoreError> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let inventory = read_inventory(store, environment, None, &names)?;
+    let note = |name: &&str| inventory.placement_of(name).on_invitation(name);
+    Ok(names.iter().filter_map(note).take(NOTES_MAX).collect())
 }
 
 /// Returns a remote agent of an environment.

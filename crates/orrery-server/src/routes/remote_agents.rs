@@ -149,6 +149,7 @@ pub(super) async fn invite(
         names: created.names,
         expires: time(created.expires),
         gateway: created.gateway,
+        notes: created.notes,
     };
     Ok((StatusCode::CREATED, Json(made)))
 }

@@ -218,3 +218,21 @@ fn unauthenticated_requests_do_not_fill_the_audit_log() {
     let (_, refusal) = Identity::new().post(&world.address, "/agent/v1/join", &body);
     assert!(refusal["reason"].as_str().unwrap().contains("at line 1, column"), "{refusal}");
 }
+
+#[test]
+fn an_invitation_says_what_happens_to_names_with_a_place() {
+    let world = World::new();
+    let invite = |names: &[&str]| {
+        let path = world.path("/remote-agents/invitations");
+        world.served.admin.post(&path, &json!({"names": names})).good()
+    };
+    assert_eq!(invite(&["web1"]).get("notes"), None);
+    let placements = json!({"value": {"web*": "ssh://root@192.0.2.1"}});
+    world.served.admin.put(&world.path("/settings/agent_placements"), &placements).good();
+    let notes = invite(&["db1", "internal", "web1"])["notes"].clone();
+    assert_eq!(notes.as_array().map(Vec::len), Some(2), "{notes}");
+    let said = |at: usize| notes[at].as_str().unwrap();
+    assert!(said(0).contains("A remote agent is stronger"), "{notes}");
+    let remedy = "remove the address from the environment's setting agent_placements, under web*";
+    assert!(said(1).contains(remedy), "{notes}");
+}

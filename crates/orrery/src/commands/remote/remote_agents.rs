@@ -31,6 +31,7 @@ pub(super) fn invite(
     if json {
         return print_json(&created);
     }
+    print_notes(&created);
     let (gateway, token) = (style::sanitize(&created.gateway), created.token.expose());
     let until = moment_or(Some(&created.expires), "-");
     output::print_status(&format!(
@@ -40,6 +41,13 @@ pub(super) fn invite(
     let line = format!("orrery agent join {gateway} {token} && orrery agent run");
     let written = output::print(|out| writeln!(out, "{line}"));
     Ok(if written { Exit::Done } else { Exit::Error })
+}
+
+/// Prints what happens to names that already have a place.
+fn print_notes(created: &Invitation) {
+    for note in &created.notes {
+        output::print_status(&format!("{}: {}", style::warning("warning"), style::sanitize(note)));
+    }
 }
 
 fn create_invitation(of: &RemoteEnvironment, invite: AgentInvite) -> Result<Invitation, CliError> {
@@ -67,6 +75,7 @@ pub(super) fn install_script(
         (Some(path), sha256) => Some(ProgramSource::Path { path, sha256 }),
     };
     let created = create_invitation(of, invite)?;
+    print_notes(&created);
     let program = match program {
         Some(program) => program,
         None => program_of_gateway(&created)?,
