@@ -9,15 +9,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
+use orrery_agent::cli::{AgentCommand, JoinOptions, ServeOptions, StateOptions};
 use orrery_agent::once::IDLE_TIMEOUT;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{AgentProcess, Policy, ReconnectBackoff, StateDirectory};
+use orrery_agent::{AgentError, AgentProcess, Policy, ReconnectBackoff, StateDirectory};
 use orrery_agent_python::{PythonRunner, cache_directory};
 use orrery_base::byte_size;
 use orrery_base::error_chain::error_chain;
 use tracing_subscriber::EnvFilter;
+
+/// This program, in commands to paste.
+const PROGRAM: &str = "orrery-agent";
 
 /// Maximum length of a token on standard input.
 const TOKEN_MAX: u64 = 4096;
@@ -142,6 +145,7 @@ fn join(options: Join) -> Result<(), Failure> {
         }
     };
     let token = JoinToken::parse(token.trim())?;
+    let command = AgentCommand::new(PROGRAM, state.state.as_deref());
     let state = open_state(state)?;
     let names = (!names.is_empty()).then_some(names);
     let joined = runtime()?.block_on(async {
@@ -156,7 +160,7 @@ fn join(options: Join) -> Result<(), Failure> {
         Failure { error: error.into(), help, code: ExitCode::FAILURE }
     })?;
     let names = identity.names.join(", ");
-    let text = format!("joined: this machine serves {names}\nnext: orrery-agent run");
+    let text = format!("joined: this machine serves {names}\nnext: {}", command.line("run"));
     Ok(writeln!(std::io::stderr(), "{text}")?)
 }
 
@@ -186,10 +190,16 @@ fn run(options: Run) -> Result<(), Failure> {
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
     let policy = Policy::load(policy.as_deref())?;
     let backoff = ReconnectBackoff::default();
+    let command = AgentCommand::new(PROGRAM, state.state.as_deref());
     let state = open_state(state)?;
     let memory_max = (host_memory > 0).then(|| byte_size::from_mib(host_memory));
     let python = PythonRunner::new(&state.path().join("python")).with_memory_max(memory_max);
-    let agent = AgentProcess::start(state, limits, backoff, policy, Some(Arc::new(python)))?;
+    let failed = |error: AgentError| {
+        let (help, code) = (error.help(&command), ExitCode::from(error.exit_code()));
+        Failure { error: error.into(), help, code }
+    };
+    let agent = AgentProcess::start(state, limits, backoff, policy, Some(Arc::new(python)));
+    let agent = agent.map_err(failed)?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
         // The only line on standard output: scripts wait for it.
@@ -198,8 +208,5 @@ fn run(options: Run) -> Result<(), Failure> {
     }));
     // Handlers that do not end must not keep the process alive.
     runtime.shutdown_background();
-    served.map_err(|error| {
-        let (help, code) = (error.help(), ExitCode::from(error.exit_code()));
-        Failure { error: error.into(), help, code }
-    })
+    served.map_err(failed)
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::address::GatewayAddress;
+use crate::cli::AgentCommand;
 use crate::code_runner::CodeRunner;
 use crate::enrolment::{EnrolmentError, renew};
 use crate::journal::{Journal, JournalError, JournalLimits};
@@ -31,7 +32,7 @@ use crate::tls::{self, AgentTlsError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    #[error("no agent in {0}; join with a token first: orrery agent join GATEWAY")]
+    #[error("no agent in {0}")]
     NotJoined(String),
     #[error(transparent)]
     State(#[from] StateError),
@@ -58,11 +59,17 @@ impl AgentError {
         if matches!(self, AgentError::Revoked(_)) { REVOKED_EXIT_CODE } else { 1 }
     }
 
-    /// Remedy, for people.
-    pub fn help(&self) -> Option<String> {
+    /// Remedy, for people, with commands of the running program.
+    pub fn help(&self, command: &AgentCommand) -> Option<String> {
         let help = match self {
+            AgentError::NotJoined(_) => {
+                return Some(format!("join with a token first: {}", command.line("join GATEWAY")));
+            }
             AgentError::Revoked(_) => {
-                "to rejoin, create a new invitation and run `orrery agent join --replace`"
+                return Some(format!(
+                    "to rejoin, create a new invitation and run `{}`",
+                    command.line("join GATEWAY --replace")
+                ));
             }
             AgentError::LeftBehind(LeftBehindError::Alive { .. }) => {
                 "end these processes, or restart the machine, then start the agent again: it repeats no command beside them"

@@ -23,7 +23,9 @@ fn a_machine_that_has_not_joined_is_told_to() {
     let state = tempfile::TempDir::new().unwrap();
     let output = agent(state.path(), &["run"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(errors(&output).contains("join with a token first"), "{}", errors(&output));
+    let state = state.path().display();
+    let next = format!("join with a token first: orrery-agent join GATEWAY --state {state}");
+    assert!(errors(&output).contains(&next), "{}", errors(&output));
     assert!(output.stdout.is_empty());
 }
 

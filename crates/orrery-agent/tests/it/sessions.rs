@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use orrery_agent::cli::AgentCommand;
 use orrery_agent::protocol::{FromAgent, PROTOCOL, Refusal, RefusalCode, ToAgent};
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
@@ -169,7 +170,10 @@ async fn an_agent_must_join_before_it_runs() {
     let directory = tempfile::tempdir().unwrap();
     let refused = AgentProcess::start(open(directory.path()), Limits::default(), QUICK, None, None)
         .unwrap_err();
-    assert!(refused.to_string().contains("orrery agent join"), "{refused}");
+    let command = AgentCommand::new("orrery-agent", Some(directory.path()));
+    let help = refused.help(&command).unwrap();
+    let line = format!("orrery-agent join GATEWAY --state {}", directory.path().display());
+    assert!(help.contains(&line), "{help}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::BufReader;
 use std::sync::Arc;
 
-use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
+use orrery_agent::cli::{AgentCommand, JoinOptions, ServeOptions, StateOptions};
 use orrery_agent::once::IDLE_TIMEOUT;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
@@ -20,6 +20,9 @@ use crate::cli::agent::{AgentJoin, AgentRun};
 use crate::cli::server::LogFormat;
 use crate::error::{CliError, finish};
 use crate::{Exit, output, style};
+
+/// This program as an agent, in commands to paste.
+const PROGRAM: &str = "orrery agent";
 
 fn open_state(options: StateOptions) -> Result<StateDirectory, CliError> {
     let path = options.state.or_else(StateDirectory::default_path);
@@ -42,6 +45,7 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> 
         None => JoinToken::parse(terminal::secret("token")?.expose()),
     };
     let token = token.map_err(|error| CliError::from_error(&error))?;
+    let command = AgentCommand::new(PROGRAM, state.state.as_deref());
     let state = open_state(state)?;
     let names = (!names.is_empty()).then_some(names);
     let joined = runtime()?.block_on(async {
@@ -65,7 +69,7 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> 
     }
     let names = style::sanitize(&identity.names.join(", "));
     output::print_status(&format!("{}: this machine serves {names}", style::good("joined")));
-    output::print_status("next: orrery agent run");
+    output::print_status(&format!("next: {}", style::sanitize(&command.line("run"))));
     Ok(Exit::Done)
 }
 
@@ -82,11 +86,12 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
     let policy = Policy::load(policy.as_deref()).map_err(|error| CliError::from_error(&error))?;
     let backoff = ReconnectBackoff::default();
+    let command = AgentCommand::new(PROGRAM, state.state.as_deref());
     let state = open_state(state)?;
     let memory_max = (host_memory > 0).then(|| byte_size::from_mib(host_memory));
     let python = PythonRunner::new(&state.path().join("python")).with_memory_max(memory_max);
     let agent = AgentProcess::start(state, limits, backoff, policy, Some(Arc::new(python)));
-    let agent = agent.map_err(|error| CliError::from_error(&error))?;
+    let agent = agent.map_err(|error| with_help(&error, error.help(&command)))?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
         // The only line on standard output: scripts wait for it.
@@ -98,10 +103,10 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     match served {
         Ok(()) => Ok(Exit::Done),
         Err(error @ AgentError::Revoked(_)) => {
-            finish(Err(with_help(&error, error.help())));
+            finish(Err(with_help(&error, error.help(&command))));
             Ok(Exit::Revoked)
         }
-        Err(error) => Err(with_help(&error, error.help())),
+        Err(error) => Err(with_help(&error, error.help(&command))),
     }
 }
 
