@@ -20,6 +20,9 @@ const LINKS_MAX: usize = 40;
 /// Permission bits with which a file runs with the rights of its owner or group.
 const SET_ID_BITS: u32 = 0o6000;
 
+/// Directory of the scripts that start services.
+const SERVICE_SCRIPTS: &str = "/etc/init.d/";
+
 /// Variables with this prefix load code into any program.
 const LOADER_PREFIX: &str = "LD_";
 
@@ -39,7 +42,16 @@ impl PolicyTarget {
 
     /// Fails unless the policy allows the path, with the links in its parents resolved.
     fn check_path(&self, operation: TargetVerb, path: &str) -> Result<()> {
-        let real = self.resolve_parents(operation, path)?;
+        self.check_resolved(operation, path, false)
+    }
+
+    /// Fails unless the policy allows the path that `path` leads to, if it is a link.
+    fn check_destination(&self, operation: TargetVerb, path: &str) -> Result<()> {
+        self.check_resolved(operation, path, true)
+    }
+
+    fn check_resolved(&self, operation: TargetVerb, path: &str, follows: bool) -> Result<()> {
+        let real = self.resolve(operation, path, follows)?;
         if self.policy.allows_path(&real) {
             return Ok(());
         }
@@ -48,8 +60,9 @@ impl PolicyTarget {
         Err(forbidden(operation, path, reason))
     }
 
-    /// Replaces the symbolic links in the parents of a path by their destinations.
-    fn resolve_parents(&self, operation: TargetVerb, path: &str) -> Result<String> {
+    /// Replaces the symbolic links in the parents of a path by their destinations, and the path
+    /// itself if it is to be followed.
+    fn resolve(&self, operation: TargetVerb, path: &str, follows: bool) -> Result<String> {
         let path = check_path(operation, path)?;
         let parts = |text: &str| -> Vec<String> {
             text.split('/').filter(|part| !part.is_empty()).rev().map(str::to_owned).collect()
@@ -67,7 +80,7 @@ impl PolicyTarget {
                 _ => {}
             }
             let next = format!("{real}/{part}");
-            let is_link = !rest.is_empty()
+            let is_link = (follows || !rest.is_empty())
                 && self.target.stat(&next)?.is_some_and(|stat| stat.kind == FileKind::Symlink);
             if !is_link {
                 real = next;
@@ -121,7 +134,11 @@ impl Target for PolicyTarget {
         self.target.stat(path)
     }
 
+    /// Refuses other paths than scripts of services: `creates` of a command may be any path.
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
+        if path.strip_prefix(SERVICE_SCRIPTS).is_none_or(|name| name.contains('/')) {
+            self.check_destination(TargetVerb::Stat, path)?;
+        }
         self.target.stat_following(path)
     }
 
@@ -187,6 +204,9 @@ impl Target for PolicyTarget {
 
     /// Runs the program by its full path, as it was checked.
     fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output> {
+        if let Some(directory) = &command.directory {
+            self.check_destination(TargetVerb::Run, directory)?;
+        }
         if self.policy.allows_all_commands() {
             return self.target.run(command, stop);
         }

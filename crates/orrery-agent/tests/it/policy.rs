@@ -120,6 +120,51 @@ fn only_listed_commands_run() {
     assert!(!mark.exists());
 }
 
+/// A command starts in listed directories only, and `creates` tells nothing about other files.
+#[test]
+fn directories_and_conditions_of_commands_are_listed_paths() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().canonicalize().unwrap();
+    let (open, closed) = (base.join("open"), base.join("closed"));
+    for path in [&open, &closed] {
+        std::fs::create_dir(path).unwrap();
+        std::fs::write(path.join("old"), "old").unwrap();
+    }
+    symlink(&closed, open.join("directory")).unwrap();
+    symlink("../closed/old", open.join("file")).unwrap();
+    for commands in ["*", "/usr/bin/touch *\", \"/bin/touch *"] {
+        let text = format!(
+            "types = [\"*\"]\nusers = [\"*\"]\ncommands = [\"{commands}\"]\npaths = [{:?}]",
+            open.display().to_string()
+        );
+        let mut harness = harness(&base, &text);
+        let mut touch = |cwd: &Path, creates: &Path| {
+            let attributes = json!({
+                "cwd": cwd.display().to_string(), "creates": creates.display().to_string(),
+            });
+            run(&mut harness, &command("exec::Run", "command", "touch here", &attributes))
+        };
+        let (status, log) = touch(&open, &open.join("here"));
+        assert_eq!(status, OutcomeStatus::Deployed, "{log}");
+        std::fs::remove_file(open.join("here")).unwrap();
+        for (cwd, creates) in [
+            (&closed, &open.join("here")),
+            (&open.join("directory"), &open.join("here")),
+            (&open.join("../closed"), &open.join("here")),
+            (&open, &closed.join("old")),
+            (&open, &closed.join("none")),
+            (&open, &open.join("directory/old")),
+            (&open, &open.join("file")),
+        ] {
+            let (status, log) = touch(cwd, creates);
+            let place = format!("{} {}: {log}", cwd.display(), creates.display());
+            assert_eq!(status, OutcomeStatus::Failed, "{place}");
+            assert!(log.contains("policy of the machine") || log.contains(".."), "{place}");
+        }
+        assert!(!closed.join("here").exists() && !open.join("here").exists());
+    }
+}
+
 #[test]
 fn files_get_only_listed_owners_and_no_rights_of_others() {
     let directory = tempfile::tempdir().unwrap();
