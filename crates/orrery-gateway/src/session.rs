@@ -1,6 +1,7 @@
 //! One session of one remote agent: handshake, messages, end.
 
 use std::ops::Deref;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -11,6 +12,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use orrery_agent::protocol::{
     FromAgent, Hello, MESSAGE_MAX, PROTOCOL, Refusal, RefusalCode, ToAgent, Welcome,
 };
+use orrery_handlers::Registry;
 use orrery_store::{NewAgentSession, NewNotification, OpenedSession, RemoteAgentRecord};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -161,6 +163,13 @@ async fn open_session(
     if let Some(error) = hello.types.iter().find_map(|offered| offered.check().err()) {
         return refused(RefusalCode::Unreadable, error.to_string());
     }
+    if let Some(entity) = native_type_in(&hello) {
+        tracing::warn!(agent = %agent.uuid.uuid(), names = ?agent.names, entity, "a remote agent offers a built-in type");
+        let reason = format!(
+            "the type {entity} is built in, and no agent may redefine it: choose a name in a namespace of its own"
+        );
+        return refused(RefusalCode::Unreadable, reason);
+    }
     let id = agent.uuid.uuid();
     let runs_python = hello.python;
     let Some(opened) = record_session(gateway, id, hello).await? else { return Err(revoked().1) };
@@ -175,6 +184,14 @@ async fn open_session(
             Err(refusal)
         }
     }
+}
+
+/// Returns an offered type that has a native handler. Its resources would be checked against a
+/// declaration of the agent instead of that of the type.
+fn native_type_in(hello: &Hello) -> Option<&str> {
+    static NATIVE: LazyLock<Registry> = LazyLock::new(Registry::native);
+    let mut offered = hello.types.iter().map(|offered| &*offered.entity);
+    offered.find(|entity| NATIVE.declaration(entity).is_some())
 }
 
 async fn record_session(

@@ -82,6 +82,11 @@ fn a_session_begins_with_hello_in_the_right_protocol() {
     assert_eq!(refusal(&mut session), RefusalCode::Unreadable, "there is no type \"text\"");
     assert_eq!(world.remote_agents()[0]["session"], 0);
     offered.attributes.insert("title".to_owned(), "string".to_owned());
+    let mut session = machine.dial(&world.address).unwrap();
+    let native = OfferedType { entity: "std::File".to_owned(), ..offered.clone() };
+    session.send(&FromAgent::Hello(Hello { types: vec![native], ..hello.clone() }));
+    assert_eq!(refusal(&mut session), RefusalCode::Unreadable, "its handler is built in");
+    assert_eq!(world.remote_agents()[0]["session"], 0);
     let hello = Hello { types: vec![offered.clone()], ..hello };
     let mut session = machine.dial(&world.address).unwrap();
     let program_version = format!("\0v{}", "x".repeat(1000));
