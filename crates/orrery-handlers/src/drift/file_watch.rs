@@ -383,6 +383,15 @@ mod tests {
             self.watch.end_run(&id, &path, mark, DONE).unwrap();
         }
 
+        /// A run that finds everything as it should be.
+        fn confirm(&self, name: &str) {
+            let (id, path) = (self.id(name), self.path(name));
+            let mark = self.watch.mark(&path);
+            self.watch.begin_run(&path);
+            let end = RunEnd { succeeded: true, changed: false };
+            self.watch.end_run(&id, &path, mark, end).unwrap();
+        }
+
         fn report(&self) -> Vec<ResourceId> {
             let mut report = self.reports.recv_timeout(LONG).unwrap();
             report.sort_unstable();
@@ -415,6 +424,8 @@ mod tests {
             assert_eq!(scene.report(), [scene.id("file")]);
             scene.deploy("file");
         }
+        assert_eq!(scene.report(), [scene.id("file")], "a repair is confirmed");
+        scene.confirm("file");
         scene.assert_quiet();
     }
 

@@ -6,6 +6,9 @@
 //!
 //! A report without a run is repeated, at growing intervals. A path that keeps drifting after its
 //! runs is reported ever more rarely, so that two parties that both write it do not loop.
+//!
+//! A change of others within a repair is taken for a part of it. So the repair of a drift is
+//! followed by one more run, which confirms it; if that one changes the path, it counts as a drift.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -48,6 +51,19 @@ struct Watched {
     /// Drifts in a row, and the time of the last one.
     drifts: u32,
     drifted_at: Option<Instant>,
+    /// The run in progress answers a report.
+    answers: bool,
+    confirmation: Confirmation,
+}
+
+/// Confirmation of a repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Confirmation {
+    None,
+    /// A repair has ended, and a run is to be reported.
+    Due,
+    /// Reported: the next run confirms.
+    Requested,
 }
 
 /// All watched paths.
@@ -113,6 +129,7 @@ impl WatchList {
     pub(super) fn begin_run(&mut self, path: &Path) {
         if let Some(watched) = self.paths.get_mut(path) {
             watched.runs += 1;
+            watched.answers = watched.reports > 0;
             watched.reports = 0;
             watched.first_event = None;
             self.schedule(path, None);
@@ -142,6 +159,8 @@ impl WatchList {
                 reports: 0,
                 drifts: 0,
                 drifted_at: None,
+                answers: false,
+                confirmation: Confirmation::None,
             };
             self.paths.insert(path.to_owned(), watched);
         }
@@ -155,7 +174,17 @@ impl WatchList {
             Some(before) if changed_by_others => before,
             _ => current,
         };
-        if changed_by_others {
+        let has_repaired = std::mem::take(&mut watched.answers) && end.succeeded && end.changed;
+        let confirmed = std::mem::replace(&mut watched.confirmation, Confirmation::None);
+        if has_repaired {
+            watched.confirmation = Confirmation::Due;
+            // The confirming run found a change of others.
+            if confirmed == Confirmation::Requested {
+                watched.drifts = watched.drifts.saturating_add(1);
+                watched.drifted_at = Some(now);
+            }
+        }
+        if changed_by_others || has_repaired {
             self.touch(path, now);
         }
     }
@@ -185,7 +214,7 @@ impl WatchList {
         if watched.runs > 0 {
             return Vec::new();
         }
-        if current == watched.expected {
+        if current == watched.expected && watched.confirmation == Confirmation::None {
             watched.reports = 0;
             return Vec::new();
         }
@@ -211,9 +240,12 @@ impl WatchList {
         if !delivered {
             return self.schedule(path, Some(now + REPEAT_FIRST));
         }
-        if watched.reports == 0 {
+        if watched.reports == 0 && watched.confirmation == Confirmation::None {
             watched.drifts = watched.drifts.saturating_add(1);
             watched.drifted_at = Some(now);
+        }
+        if watched.confirmation == Confirmation::Due {
+            watched.confirmation = Confirmation::Requested;
         }
         watched.reports += 1;
         if watched.reports >= REPORTS_MAX {
@@ -318,7 +350,40 @@ mod tests {
         scene.drift();
         assert_eq!(scene.reported(), Some(QUIET_FOR));
         scene.run(DONE);
+        assert_eq!(scene.reported(), Some(QUIET_FOR), "one run confirms the repair");
+        scene.run(UNCHANGED);
         assert_eq!(scene.reported(), None, "the run mended it");
+    }
+
+    #[test]
+    fn a_change_within_a_repair_is_found_by_its_confirmation() {
+        let mut scene = Scene::new();
+        scene.drift();
+        scene.reported().unwrap();
+        // The state at the end of the run is that of another program, and looks like its own.
+        scene.run(DONE);
+        assert_eq!(scene.reported(), Some(QUIET_FOR));
+        scene.run(DONE);
+        assert_eq!(scene.reported(), Some(QUIET_FOR), "it repaired something, too");
+        scene.run(UNCHANGED);
+        assert_eq!(scene.reported(), None);
+        // A deploy that no drift has caused needs none: there may be thousands.
+        scene.run(DONE);
+        assert_eq!(scene.reported(), None);
+    }
+
+    #[test]
+    fn confirmations_that_always_find_a_change_become_rare() {
+        let mut scene = Scene::new();
+        scene.drift();
+        let mut waits: Vec<u64> = Vec::new();
+        for _ in 0..14 {
+            waits.push(scene.reported().unwrap().as_secs());
+            scene.run(DONE);
+        }
+        assert_eq!(waits[..3], [0, 0, 0]);
+        assert!(waits[4..].windows(2).all(|two| two[0] <= two[1]), "{waits:?}");
+        assert_eq!(waits.last(), Some(&300), "five minutes after the one before");
     }
 
     #[test]
@@ -384,6 +449,8 @@ mod tests {
         assert_eq!(waits[..3], [0, 0, 0]);
         assert!(waits[4..].windows(2).all(|two| two[0] <= two[1]), "{waits:?}");
         assert_eq!(waits.last(), Some(&300), "five minutes after the one before");
+        scene.reported().unwrap();
+        scene.run(UNCHANGED);
         scene.now += CALM_AFTER;
         scene.drift();
         assert_eq!(scene.reported(), Some(QUIET_FOR), "it was calm");
