@@ -41,12 +41,27 @@ fn the_bootstrap_link_works_once() {
         let setup = json!({"token": token, "name": "ada", "password": password});
         nobody.post("/api/v1/setup", &setup)
     };
-    assert_eq!(set_up(old.expose(), PASSWORD).status, 401, "a newer start replaced it");
-    assert_eq!(set_up("oru_wrong", PASSWORD).status, 401);
+    let replaced = set_up(old.expose(), PASSWORD);
+    assert_eq!(replaced.status, 401, "a newer start replaced it");
+    assert!(replaced.text.contains("restart the server"), "{}", replaced.text);
+    assert_eq!(set_up("oru_wrong", PASSWORD).body["detail"], replaced.body["detail"]);
+    let store = served.app.store().clone();
+    let kept = store.meta().get("setup ticket").unwrap().unwrap();
+    let (hash, _) = kept.split_once(' ').unwrap();
+    store.meta().put("setup ticket", &format!("{hash} 1")).unwrap();
+    let expired = set_up(ticket.expose(), PASSWORD);
+    assert_eq!(expired.status, 401);
+    assert!(expired.text.contains("has expired"), "{}", expired.text);
+    assert_eq!(set_up("oru_wrong", PASSWORD).body["detail"], replaced.body["detail"]);
+    store.meta().put("setup ticket", &kept).unwrap();
     assert_eq!(set_up(ticket.expose(), "weak").status, 422, "and it is not used up by that");
     let made = set_up(ticket.expose(), PASSWORD).good();
     assert_eq!((&made["name"], &made["admin"]), (&json!("ada"), &json!(true)));
-    assert_eq!(set_up(ticket.expose(), PASSWORD).status, 401);
+    let used = set_up(ticket.expose(), PASSWORD);
+    assert_eq!(used.status, 401);
+    assert!(used.text.contains("was used already"), "{}", used.text);
+    // A stranger does not learn that there is an account now.
+    assert_eq!(set_up(old.expose(), PASSWORD).body["detail"], replaced.body["detail"]);
     assert!(matches!(start(), BootstrapState::HasAccounts));
     let ada = served.login("ada", PASSWORD);
     assert_eq!(ada.get("/api/v1/me").good()["name"], "user:ada");

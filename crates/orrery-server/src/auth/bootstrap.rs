@@ -13,6 +13,14 @@ use crate::error::ServerError;
 /// Meta key of the hash and expiry of the bootstrap token.
 const META_KEY: &str = "setup ticket";
 
+/// Meta key of the hash of the token that created the first account.
+const USED_META_KEY: &str = "used setup ticket";
+
+const USED: &str =
+    "the set-up link was used already, and works once: log in with the account that it created";
+const EXPIRED: &str = "the set-up link has expired: restart the server, which prints a new one";
+const WRONG: &str = "this is not the set-up link that the server printed at its latest start: check that all of it was copied; if there is no account yet, restart the server, which prints a new link";
+
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Name of the account for a given password.
@@ -61,17 +69,38 @@ pub(crate) async fn redeem_bootstrap_token(
     name: String,
     password: &SecretText,
 ) -> Result<AccountRecord, ServerError> {
-    let refused = || ServerError::Unauthenticated("the set-up link is used, expired or invalid");
-    let stored = auth.services.with_store(|store| store.meta().get(META_KEY)).await?;
-    let stored = stored.ok_or_else(refused)?;
-    let ends = stored.split_once(' ').and_then(|(_, ends)| ends.parse().ok());
-    let ends = Timestamp(ends.ok_or_else(refused)?);
-    let shown = encode_token(&hash_of(token.expose()), ends);
-    let same = subtle::ConstantTimeEq::ct_eq(shown.as_bytes(), stored.as_bytes());
-    if !token.expose().starts_with(BOOTSTRAP) || !bool::from(same) || ends <= auth.services.now() {
-        return Err(refused());
+    let hash = hash_of(token.expose());
+    let found = auth
+        .services
+        .with_store(|store| Ok((store.meta().get(META_KEY)?, store.meta().get(USED_META_KEY)?)));
+    let (stored, used) = found.await?;
+    // Only the holder of the link learns more than that another one is wrong.
+    if used.is_some_and(|used| is_same(&used, &to_hex(&hash))) {
+        return Err(ServerError::Unauthenticated(USED));
     }
-    create_first_account(auth, name, password, Some(stored)).await?.ok_or_else(refused)
+    let wrong = || ServerError::Unauthenticated(WRONG);
+    let stored = stored.ok_or_else(wrong)?;
+    let ends = stored.split_once(' ').and_then(|(_, ends)| ends.parse().ok());
+    let ends = Timestamp(ends.ok_or_else(wrong)?);
+    if !token.expose().starts_with(BOOTSTRAP) || !is_same(&stored, &encode_token(&hash, ends)) {
+        return Err(wrong());
+    }
+    if ends <= auth.services.now() {
+        return Err(ServerError::Unauthenticated(EXPIRED));
+    }
+    let created = create_first_account(auth, name, password, Some(stored)).await?;
+    let created = created.ok_or(ServerError::Unauthenticated(USED))?;
+    // Without this record, the link is only wrong from now on.
+    let used = to_hex(&hash);
+    let kept = auth.services.with_store(move |store| store.meta().put(USED_META_KEY, &used)).await;
+    if let Err(error) = kept {
+        tracing::debug!(%error, "the use of the set-up link was not recorded");
+    }
+    Ok(created)
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    bool::from(subtle::ConstantTimeEq::ct_eq(one.as_bytes(), other.as_bytes()))
 }
 
 async fn create_first_account(

@@ -1,6 +1,7 @@
 //! Guarantees of a killed server to its clients: a request with a key is applied once, and
 //! acknowledged changes are in the audit log. Also the configurations that it rejects.
 
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -489,3 +490,17 @@ fn without_the_key() -> Result<()> {
     ensure!(line.contains("listens on"), "{line:?}");
     Ok(())
 }
+    // A repetition and a wrong link are reported as such.
+    for (ticket, reason) in [(&*ticket, "was used already"), ("oru_x", "not the set-up link")] {
+        let link = format!("{}/setup#{ticket}", api.base);
+        let mut login = Command::new(BINARY);
+        login.args(["login", &link, "--name", "ada"]).env("HOME", world.path("home"));
+        login.env("XDG_CONFIG_HOME", world.path("home")).env_remove("ORRERY_TOKEN");
+        let mut login =
+            login.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        login.stdin.take().context("no input")?.write_all(b"correct horse battery 1\n")?;
+        let done = login.wait_with_output()?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.code() == Some(1) && said.contains(reason), "{said}");
+        ensure!(!said.contains("not logged in"), "{said}");
+    }

@@ -107,7 +107,14 @@ fn open_session(
     };
     if let Some(token) = setup {
         let account = Setup { token, name: name.clone(), password: password.clone() };
-        let created: User = client.post_once(&path(&["setup"]), &account)?;
+        let created: User = client.post_once(&path(&["setup"]), &account).map_err(|error| {
+            match error.status() {
+                // The server says what is wrong with the link; logging in would need an account.
+                Some(401) => CliError::from_error(&error)
+                    .help(format!("with an account: orrery login {}", client.server())),
+                _ => error.into(),
+            }
+        })?;
         output::print_status(&format!("created account {}", style::sanitize(&created.name)));
     }
     let login = orrery_api::Login { name, password, cookie: false };
