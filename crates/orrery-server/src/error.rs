@@ -191,6 +191,7 @@ fn rule_status(code: &str) -> StatusCode {
     match code {
         "forbidden" | "protected" | "token-limit" => StatusCode::FORBIDDEN,
         "fact-requested" => StatusCode::NOT_FOUND,
+        "unknown-host" => StatusCode::MISDIRECTED_REQUEST,
         "already-carried-out" | "follows-repository" | "no-repository" | "request-under-way" => {
             StatusCode::CONFLICT
         }

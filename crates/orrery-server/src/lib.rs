@@ -68,7 +68,9 @@ pub mod versions;
 
 pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, RouteRules};
 pub use app::compiled_versions::compile_context;
-pub use auth::{AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping};
+pub use auth::{
+    AllowedHosts, AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping,
+};
 pub use console::ConsoleFile;
 pub use contents::ContentLimits;
 pub use error::ServerError;

@@ -16,6 +16,13 @@ pub(crate) fn client_address(settings: &AuthSettings, parts: &Parts) -> String {
     behind_proxies(settings, peer, parts).to_string()
 }
 
+/// True if a trusted proxy passed the request on.
+pub(crate) fn comes_from_proxy(settings: &AuthSettings, parts: &Parts) -> bool {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    let peer = peer.map(|ConnectInfo(peer)| peer.ip().to_canonical());
+    peer.is_some_and(|peer| settings.trusted_proxies.iter().any(|network| network.contains(peer)))
+}
+
 fn behind_proxies(settings: &AuthSettings, peer: IpAddr, parts: &Parts) -> IpAddr {
     let trusted =
         |address| settings.trusted_proxies.iter().any(|network| network.contains(address));

@@ -9,11 +9,13 @@
 //! | `random_tokens` | random secrets, stored as hashes |
 //! | `passwords`, `login_throttle` | passwords, and limits on guessing them |
 //! | `hash_queue` | fair queue for password hashing |
+//! | `allowed_hosts` | names of the server in requests of browsers |
 //! | `client_ip` | client addresses |
 //! | `audit` | audit log |
 //! | `bootstrap` | first account |
 //! | `settings` | settings of authentication |
 
+mod allowed_hosts;
 mod audit;
 mod authenticate;
 mod bootstrap;
@@ -35,6 +37,8 @@ use orrery_model::{Duration, Timestamp, TokenId};
 
 use crate::services::Services;
 
+pub use allowed_hosts::AllowedHosts;
+pub(crate) use allowed_hosts::check_host;
 pub use audit::AuditNote;
 pub(crate) use audit::{AuditLog, RequestAudit, WithAuditDetail};
 pub use authenticate::SESSION_LENGTH;
@@ -66,6 +70,10 @@ pub(crate) struct Auth {
 }
 
 impl Auth {
+    pub(crate) fn settings(&self) -> &AuthSettings {
+        &self.settings
+    }
+
     pub(crate) fn new(services: Services, settings: AuthSettings) -> Self {
         Auth {
             services,

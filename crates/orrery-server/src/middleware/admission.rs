@@ -54,6 +54,11 @@ pub(crate) async fn admit_request(
     let Some(access) = table.required_access(&parts.method, route) else {
         return Err(ServerError::MethodNotAllowed);
     };
+    if let Err(error) = auth::check_host(state.auth().settings(), &parts, route, access) {
+        tracing::info!(%error, "request with a foreign host");
+        drain_body(body).await;
+        return Err(error);
+    }
     let changes = table.changes(&parts.method, route);
     parts.extensions.insert(Arc::clone(&table));
     if !changes {

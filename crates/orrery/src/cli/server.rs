@@ -107,6 +107,11 @@ pub(crate) struct ServerOptions {
     /// Allow listening for other machines without TLS, behind a proxy that terminates it
     #[arg(long, env = "ORRERY_INSECURE_LISTEN", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
     pub(crate) insecure_listen: Option<bool>,
+    /// Names by which browsers reach the server, besides its addresses, localhost and its host name;
+    /// * and ? are wildcards [default: any if it listens for other machines, otherwise none]
+    #[arg(long, value_name = "NAME", env = "ORRERY_HOST_NAMES", value_delimiter = ',')]
+    #[serde(deserialize_with = "one_or_more")]
+    pub(crate) host_names: Option<Vec<String>>,
     /// Proxies with a trusted X-Forwarded-For header: networks such as 10.0.0.0/8
     #[arg(long, value_name = "NETWORK", env = "ORRERY_TRUSTED_PROXIES", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_more")]
@@ -275,6 +280,7 @@ impl ServerOptions {
             tls_certificate: self.tls_certificate.or(other.tls_certificate),
             tls_key: self.tls_key.or(other.tls_key),
             insecure_listen: self.insecure_listen.or(other.insecure_listen),
+            host_names: self.host_names.or(other.host_names),
             trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
             secret_key_file: self.secret_key_file.or(other.secret_key_file),
             audit_retention: self.audit_retention.or(other.audit_retention),

@@ -253,7 +253,7 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
     };
     let settings = ServerSettings {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
-        auth: security::auth(&options, tls.is_some())?,
+        auth: security::auth(&options, address, tls.is_some())?,
         master_key: security::master_key(&options, &data),
         audit_retention: audit_retention(&options),
         contents: content_limits(&options),

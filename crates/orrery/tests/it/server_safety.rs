@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_request_with_a_key_is_carried_out_once_sqlite", || carried_out_once(false)),
         trial("a_request_with_a_key_is_carried_out_once_postgres", || carried_out_once(true)),
         trial("a_kill_between_effect_and_answer", kill_between_effect_and_answer),
+        trial("a_name_of_another_site_is_refused", foreign_host),
         trial("options_that_are_wrong_are_named", wrong_options),
         trial("empty_variables_say_nothing_and_all_lines_are_json", in_a_container),
         trial("why_a_token_of_an_issuer_is_refused_is_in_the_log", refused_tokens),
@@ -394,6 +395,48 @@ fn metrics() -> Result<()> {
     Ok(())
 }
 
+/// As by DNS rebinding: a page of another site reaches the server under its own name.
+fn foreign_host() -> Result<()> {
+    let world = World::new(false)?;
+    let ask = |server: &Server, method: &str, path: &str, host: &str, more: &str| -> Result<u16> {
+        let address = server.base.strip_prefix("http://").context("no address")?;
+        let mut connection = std::net::TcpStream::connect(address)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        let body = if method == "POST" { "{}" } else { "" };
+        write!(
+            connection,
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n{more}\r\n{body}",
+            body.len()
+        )?;
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(connection), &mut line)?;
+        Ok(line.split(' ').nth(1).context("no status")?.parse()?)
+    };
+    let server = world.start()?;
+    let own = server.base.strip_prefix("http://").context("no address")?.to_owned();
+    let token = format!("Authorization: Bearer {}\r\n", server.token);
+    let evil = "evil.example:8888";
+    for (method, path) in [("GET", "/"), ("POST", "/api/v1/login"), ("POST", "/api/v1/setup")] {
+        ensure!(ask(&server, method, path, evil, "")? == 421, "{path}");
+        ensure!(ask(&server, method, path, evil, &token)? == 421, "{path} is public");
+        ensure!(ask(&server, method, path, &own, "")? != 421, "{path}");
+        ensure!(ask(&server, method, path, "localhost:1", "")? != 421, "{path}");
+    }
+    let me = "/api/v1/me";
+    ensure!(ask(&server, "GET", me, evil, "Cookie: orrery=orrs_x\r\n")? == 421);
+    ensure!(ask(&server, "GET", me, evil, &token)? == 200, "programs may use any name");
+    ensure!(ask(&server, "GET", "/health/live", evil, "")? == 200, "probes may use any name");
+    drop(server);
+    let server = world.start_with(&["--host-names", "orrery.example.com,*.lab"])?;
+    ensure!(ask(&server, "POST", "/api/v1/login", "orrery.example.com", "")? != 421);
+    ensure!(ask(&server, "POST", "/api/v1/login", "one.lab:8888", "")? != 421);
+    ensure!(ask(&server, "POST", "/api/v1/login", evil, "")? == 421);
+    drop(server);
+    let server = world.start_with(&["--trusted-proxies", "127.0.0.1"])?;
+    ensure!(ask(&server, "POST", "/api/v1/login", evil, "")? != 421, "a proxy is in front");
+    Ok(())
+}
+
 /// A server without an account, and the link that it prints, if any.
 fn start_new(database: &str, data: &str, role: &str) -> Result<(Server, Option<String>)> {
     let mut command = Command::new(BINARY);
@@ -451,6 +494,20 @@ fn roles_apart() -> Result<()> {
     let body = json!({"token": ticket, "name": "ada", "password": "correct horse battery 1"});
     let (status, answer) = world.call_with(&api, "POST", "/api/v1/setup", Some(&body), "")?;
     ensure!(status < 300, "the link does not work any more: {status} {answer}");
+    // A repetition and a wrong link are reported as such.
+    for (ticket, reason) in [(&*ticket, "was used already"), ("oru_x", "not the set-up link")] {
+        let link = format!("{}/setup#{ticket}", api.base);
+        let mut login = Command::new(BINARY);
+        login.args(["login", &link, "--name", "ada"]).env("HOME", world.path("home"));
+        login.env("XDG_CONFIG_HOME", world.path("home")).env_remove("ORRERY_TOKEN");
+        let mut login =
+            login.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        login.stdin.take().context("no input")?.write_all(b"correct horse battery 1\n")?;
+        let done = login.wait_with_output()?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.code() == Some(1) && said.contains(reason), "{said}");
+        ensure!(!said.contains("not logged in"), "{said}");
+    }
     Ok(())
 }
 
@@ -490,17 +547,3 @@ fn without_the_key() -> Result<()> {
     ensure!(line.contains("listens on"), "{line:?}");
     Ok(())
 }
-    // A repetition and a wrong link are reported as such.
-    for (ticket, reason) in [(&*ticket, "was used already"), ("oru_x", "not the set-up link")] {
-        let link = format!("{}/setup#{ticket}", api.base);
-        let mut login = Command::new(BINARY);
-        login.args(["login", &link, "--name", "ada"]).env("HOME", world.path("home"));
-        login.env("XDG_CONFIG_HOME", world.path("home")).env_remove("ORRERY_TOKEN");
-        let mut login =
-            login.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        login.stdin.take().context("no input")?.write_all(b"correct horse battery 1\n")?;
-        let done = login.wait_with_output()?;
-        let said = String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.code() == Some(1) && said.contains(reason), "{said}");
-        ensure!(!said.contains("not logged in"), "{said}");
-    }

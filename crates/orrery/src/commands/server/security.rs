@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use orrery_handlers::clock::now;
 use orrery_model::SecretText;
 use orrery_server::{
-    AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, MasterKey, Network, ServerError,
-    ServerState, Tls, TlsError, TlsSource, VaultError, check_listen, prepare_first_account,
+    AllowedHosts, AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, MasterKey, Network,
+    ServerError, ServerState, Tls, TlsError, TlsSource, VaultError, check_listen,
+    prepare_first_account,
 };
 
 use crate::cli::server::{LogFormat, ServerOptions, TlsMode};
@@ -142,14 +143,31 @@ pub(super) fn rotate(app: &ServerState) -> Result<(), SecurityError> {
 }
 
 /// Authentication settings.
-pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, SecurityError> {
+pub(super) fn auth(
+    options: &ServerOptions,
+    listen: SocketAddr,
+    tls: bool,
+) -> Result<AuthSettings, SecurityError> {
     let proxies = options.trusted_proxies.iter().flatten();
     let trusted_proxies: Result<Vec<Network>, _> = proxies.map(|text| text.parse()).collect();
     let issuers = options.issuers.clone().unwrap_or_default();
     for issuer in &issuers {
         issuer.check()?;
     }
-    Ok(AuthSettings { trusted_proxies: trusted_proxies?, secure_cookies: tls, issuers })
+    let allowed_hosts = allowed_hosts(options.host_names.as_deref(), listen);
+    let trusted_proxies = trusted_proxies?;
+    Ok(AuthSettings { trusted_proxies, allowed_hosts, secure_cookies: tls, issuers })
+}
+
+/// Names by which browsers may address the server. Without names, a server for other machines
+/// accepts all: it has a certificate, or a proxy in front of it, with names that are unknown here.
+fn allowed_hosts(names: Option<&[String]>, listen: SocketAddr) -> AllowedHosts {
+    if names.is_none() && !listen.ip().is_loopback() {
+        return AllowedHosts::default();
+    }
+    let own = host_name();
+    let short = own.as_deref().and_then(|name| name.split('.').next()).map(str::to_owned);
+    AllowedHosts::only(names.unwrap_or_default().iter().cloned().chain(own).chain(short))
 }
 
 /// Creates the first account, or prints a link to create it.
