@@ -264,6 +264,16 @@ fn links_are_cut() -> Result<()> {
     // Each in the middle of its own commands: machines over SSH begin later than agents.
     until("the machines are in the middle", || {
         Ok(scene.sites().all(|site| site.begun() >= HELD_AT))
+    })
+    .with_context(|| {
+        let journals =
+            scene.sites().map(|site| format!("{} {:?}", site.machine.name(), site.journal()));
+        let said = world.run("cd model && orrery status 2>&1; orrery agent list 2>&1");
+        format!(
+            "{:?}\n{}",
+            journals.collect::<Vec<_>>(),
+            said.map(|(said, _)| said).unwrap_or_default()
+        )
     })?;
     lossy.iter().for_each(|site| site.link.lose_packets());
     down.iter().for_each(|site| site.link.take_down());
