@@ -16,6 +16,9 @@ use crate::target::{CancelCause, CancelToken, ContentDigest, Target};
 use crate::target_cache::TargetCache;
 use crate::transport_error::TransportErrorKind;
 
+/// Addition to the error of a connection that failed during a change, as for remote agents.
+const EFFECT_UNKNOWN: &str = ": the effect is unknown: the change may have been made; the next run starts by reading the current state";
+
 /// Response to a handler that is about to start an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EffectStart {
@@ -34,6 +37,8 @@ pub struct Context<'a> {
     mode: Mode,
     /// A change was announced.
     announced: Cell<bool>,
+    /// Changes that the target had started when this run announced its own.
+    changes_before: Cell<Option<u64>>,
     effect_begun: bool,
     repeated: bool,
     unclear: bool,
@@ -62,6 +67,7 @@ impl<'a> Context<'a> {
             services,
             mode: run.mode(),
             announced: Cell::new(false),
+            changes_before: Cell::new(None),
             effect_begun: false,
             repeated: false,
             unclear: false,
@@ -107,10 +113,21 @@ impl<'a> Context<'a> {
     /// # Errors
     /// If the start of the change cannot be recorded.
     pub fn announce_change(&self) -> Result<(), HandlerError> {
-        let Some(before_change) = self.run.before_change else { return Ok(()) };
-        (before_change.0)()?;
-        self.announced.set(true);
+        if let Some(before_change) = self.run.before_change {
+            (before_change.0)()?;
+            self.announced.set(true);
+        }
+        if self.changes_before.get().is_none() {
+            self.changes_before.set(Some(self.target().changes_started()));
+        }
         Ok(())
+    }
+
+    /// Returns true if a part of an announced change may have been made: by an operation whose
+    /// connection failed, or by one before it.
+    fn has_started_change(&self) -> bool {
+        let before = self.changes_before.get();
+        before.is_some_and(|before| self.target().changes_started() != before)
     }
 
     /// Returns true if a change was announced, and its announcement recorded.
@@ -279,6 +296,7 @@ impl<'a> Context<'a> {
 
     /// Ends the run with an error, which determines the status and is logged with its hint.
     pub fn finish_with_error(&mut self, error: &HandlerError) -> Outcome {
+        let mut message = error.to_string();
         let (status, level) = match error {
             HandlerError::Skipped(_) | HandlerError::Cancelled => {
                 (OutcomeStatus::Skipped, LogLevel::Warning)
@@ -291,9 +309,16 @@ impl<'a> Context<'a> {
             {
                 (OutcomeStatus::Skipped, LogLevel::Warning)
             }
+            HandlerError::Target(TargetError { cause: Cause::Transport(error), .. })
+                if self.has_started_change() =>
+            {
+                self.unclear |= error.may_have_run();
+                message.push_str(EFFECT_UNKNOWN);
+                (OutcomeStatus::Failed, LogLevel::Error)
+            }
             // Nothing but reads happened, so nothing is unknown about the resource.
             HandlerError::Target(TargetError { cause: Cause::Transport(error), .. })
-                if error.is_unavailable() && !(error.may_have_run() && self.announced.get()) =>
+                if error.is_unavailable() =>
             {
                 (OutcomeStatus::Unavailable, LogLevel::Error)
             }
@@ -313,7 +338,7 @@ impl<'a> Context<'a> {
         if let Some(hint) = error.hint() {
             values.push(("hint", Value::from(hint)));
         }
-        self.log(level, error.to_string(), values);
+        self.log(level, message, values);
         self.finish(status, Change::default())
     }
 }

@@ -98,6 +98,11 @@ impl Cause {
         }
     }
 
+    /// Returns true if the connection to the machine failed, rather than the operation.
+    pub fn is_transport(&self) -> bool {
+        matches!(self, Cause::Transport(_))
+    }
+
     /// Maps the failure of a transport.
     pub fn from_transport(error: TransportError) -> Self {
         match error.kind {

@@ -159,6 +159,10 @@ impl Command {
                 if matches!(&error, HandlerError::Target(found) if found.cause.is_unclear()) {
                     context.mark_unclear();
                 }
+                // Not a failure of the command: its effect is unknown, or it was not started.
+                if matches!(&error, HandlerError::Target(found) if found.cause.is_transport()) {
+                    return Err(error);
+                }
                 error
             }
         };

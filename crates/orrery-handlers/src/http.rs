@@ -76,9 +76,16 @@ impl DesiredRequest {
         context.target().request(&request, context.cancel_token())
     }
 
-    /// A server that does not respond may still be starting.
+    /// A server that does not respond may still be starting. A machine that is not reached is
+    /// reported as such.
     fn failure(&self, error: HandlerError) -> HandlerError {
-        if self.skip_on_fail { HandlerError::Skipped(error.to_string()) } else { error }
+        let is_transport =
+            matches!(&error, HandlerError::Target(found) if found.cause.is_transport());
+        if self.skip_on_fail && !is_transport {
+            HandlerError::Skipped(error.to_string())
+        } else {
+            error
+        }
     }
 
     /// Sends a request that changes something.

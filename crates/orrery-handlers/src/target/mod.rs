@@ -133,6 +133,12 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// Number of operations that may have changed something; grows with each. Always 0 where no
+    /// connection can be lost.
+    fn changes_started(&self) -> u64 {
+        0
+    }
+
     /// Returns `None` if the path does not exist.
     fn stat(&self, path: &str) -> Result<Option<Stat>>;
 

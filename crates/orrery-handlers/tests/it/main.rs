@@ -8,6 +8,7 @@ mod documents;
 mod files;
 mod harness;
 mod laws;
+mod lost_changes;
 mod machines;
 mod packages;
 mod partial;

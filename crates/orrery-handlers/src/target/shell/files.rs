@@ -256,7 +256,7 @@ pub(super) fn write(
         .set("length", &content.len().to_string())
         .part(include_str!("scripts/write.sh"));
     session.changing(&[path, split_path(path).0]);
-    session.call_with_data(TargetVerb::Write, path, script, content).map(drop)
+    session.change(TargetVerb::Write, path, script, Some(content)).map(drop)
 }
 
 pub(super) fn set_attributes(session: &Session, path: &str, ownership: Ownership) -> Result<()> {
@@ -264,7 +264,7 @@ pub(super) fn set_attributes(session: &Session, path: &str, ownership: Ownership
     let script =
         changing(session, operation, path, ownership)?.part(include_str!("scripts/attributes.sh"));
     session.changing(&[path]);
-    session.call(operation, path, script).map(drop)
+    session.change(operation, path, script, None).map(drop)
 }
 
 pub(super) fn make_directory(session: &Session, path: &str, ownership: Ownership) -> Result<()> {
@@ -272,7 +272,7 @@ pub(super) fn make_directory(session: &Session, path: &str, ownership: Ownership
     let script =
         changing(session, operation, path, ownership)?.part(include_str!("scripts/directory.sh"));
     session.changing(&[path, split_path(path).0]);
-    session.call(operation, path, script).map(drop)
+    session.change(operation, path, script, None).map(drop)
 }
 
 pub(super) fn make_symlink(session: &Session, path: &str, leads_to: &str) -> Result<()> {
@@ -284,7 +284,7 @@ pub(super) fn make_symlink(session: &Session, path: &str, leads_to: &str) -> Res
         .set("leads_to", leads_to)
         .part(include_str!("scripts/symlink.sh"));
     session.changing(&[split_path(path).0]);
-    session.call(operation, path, script).map(drop)
+    session.change(operation, path, script, None).map(drop)
 }
 
 /// Removes what the script is told; returns true if it existed.
@@ -293,7 +293,7 @@ pub(super) fn remove(session: &Session, path: &str, what: &str) -> Result<bool> 
         .set("what", what)
         .part(include_str!("scripts/remove.sh"));
     session.changing(&[split_path(path).0]);
-    Ok(session.call(TargetVerb::Remove, path, script)?.word != "absent")
+    Ok(session.change(TargetVerb::Remove, path, script, None)?.word != "absent")
 }
 
 pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>> {

@@ -50,6 +50,10 @@ impl ShellTarget {
 }
 
 impl Target for ShellTarget {
+    fn changes_started(&self) -> u64 {
+        self.session.changes_started()
+    }
+
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
         files::stat(&self.session, check_path(TargetVerb::Stat, path)?)
     }

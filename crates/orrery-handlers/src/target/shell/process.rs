@@ -79,7 +79,9 @@ pub(super) fn run(session: &Session, command: &CommandLine, stop: &CancelToken) 
         timeout: command.timeout,
         output_bytes: command.output_limit.saturating_add(NOISE_MAX),
     };
-    let output = match session.execute(&nonce, script, Some(&command.input), &limits, stop) {
+    let done = session.execute(&nonce, script, Some(&command.input), &limits, stop);
+    session.count_change(done.as_ref().err());
+    let output = match done {
         Ok(output) => output,
         Err(cause) => {
             if cause.is_unclear() {

@@ -35,7 +35,11 @@ pub(super) fn send(session: &Session, request: &Request, stop: &CancelToken) -> 
         output_bytes: request.body_limit.saturating_add(HEADERS_MAX + NOISE_MAX),
     };
     let body = request.body.as_deref().unwrap_or_default();
-    let output = session.execute(&nonce, script, Some(body), &limits, stop).map_err(error)?;
+    let done = session.execute(&nonce, script, Some(body), &limits, stop);
+    if !["GET", "HEAD"].iter().any(|reads| request.method.eq_ignore_ascii_case(reads)) {
+        session.count_change(done.as_ref().err());
+    }
+    let output = done.map_err(error)?;
     let Some(at) = find_reply(&nonce, &output.stdout) else {
         return Err(error(super::cause::text_cause(&output)));
     };

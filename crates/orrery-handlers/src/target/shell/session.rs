@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::read_ahead::ReadAheadCache;
 use super::script::Script;
 use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::transport::{ExecLimits, Transport};
-use crate::target::{Algorithm, CancelToken, Output, Result};
+use crate::target::{Algorithm, CancelToken, Output, Result, TransportError, TransportErrorKind};
 
 /// Time limit of one file operation, which may read or write a large file.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(600);
@@ -98,6 +99,8 @@ pub(super) struct Session {
     pub(super) read_ahead: ReadAheadCache,
     /// Records of commands whose end is unknown. They are ended before anything else is done.
     abandoned: Mutex<Vec<String>>,
+    /// Operations that may have changed something.
+    changes: AtomicU64,
 }
 
 impl Session {
@@ -108,6 +111,22 @@ impl Session {
             pending_sync: Mutex::default(),
             read_ahead: ReadAheadCache::default(),
             abandoned: Mutex::default(),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn changes_started(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Counts an operation that changes something, unless it was not started.
+    pub(super) fn count_change(&self, failure: Option<&Cause>) {
+        let is_started = match failure {
+            Some(Cause::Transport(error)) => error.may_have_run(),
+            _ => true,
+        };
+        if is_started {
+            self.changes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -124,7 +143,9 @@ impl Session {
             return Ok(Arc::clone(found));
         }
         let script = Script::with_library().part(include_str!("scripts/probe.sh"));
-        let reply = self.exchange(operation, "the shell", script, None, REPLY_MAX)?;
+        let reply = self.exchange(operation, "the shell", script, None, REPLY_MAX);
+        let reply =
+            reply.map_err(|error| TargetError { cause: before_start(error.cause), ..error })?;
         let found = Arc::new(Capabilities::parse(&String::from_utf8_lossy(&reply.body)));
         tracing::debug!(destination = self.transport.destination(), ?found, "probed the shell");
         // The first operation makes the connection.
@@ -144,7 +165,7 @@ impl Session {
         Ok(script.part(super::script::LIBRARY))
     }
 
-    /// Runs a script that reads, or that changes something after the call of `changing`.
+    /// Runs a script that reads.
     pub(super) fn call(
         &self,
         operation: TargetVerb,
@@ -152,6 +173,20 @@ impl Session {
         script: Script,
     ) -> Result<Reply> {
         self.exchange(operation, subject, script, None, REPLY_MAX)
+    }
+
+    /// Runs a script that changes something, after the call of `changing`. With `data`, the script
+    /// reads it from its input.
+    pub(super) fn change(
+        &self,
+        operation: TargetVerb,
+        subject: &str,
+        script: Script,
+        data: Option<&[u8]>,
+    ) -> Result<Reply> {
+        let done = self.exchange(operation, subject, script, data, REPLY_MAX);
+        self.count_change(done.as_ref().err().map(|error| &error.cause));
+        done
     }
 
     /// Runs a script with a reply of any size up to a limit.
@@ -163,17 +198,6 @@ impl Session {
         limit: usize,
     ) -> Result<Reply> {
         self.exchange(operation, subject, script, None, limit)
-    }
-
-    /// Runs a script that reads `data` from its input.
-    pub(super) fn call_with_data(
-        &self,
-        operation: TargetVerb,
-        subject: &str,
-        script: Script,
-        data: &[u8],
-    ) -> Result<Reply> {
-        self.exchange(operation, subject, script, Some(data), REPLY_MAX)
     }
 
     fn exchange(
@@ -254,7 +278,8 @@ impl Session {
         self.abandoned.lock().ignore_poison().push(record);
     }
 
-    /// Ends commands that may still run after a lost connection or a cancellation.
+    /// Ends commands that may still run after a lost connection or a cancellation. The operation
+    /// that waits for this has not started.
     pub(super) fn end_abandoned(&self) -> std::result::Result<(), Cause> {
         let records = self.abandoned.lock().ignore_poison().clone();
         if records.is_empty() {
@@ -265,10 +290,20 @@ impl Session {
             .part(include_str!("scripts/kill.sh"));
         let limits = ExecLimits { timeout: Some(OPERATION_TIMEOUT), output_bytes: NOISE_MAX };
         let nonce = nonce();
-        let output = self.execute(&nonce, script, None, &limits, &CancelToken::never())?;
-        parse_reply(&nonce, output)?;
+        let output = self.execute(&nonce, script, None, &limits, &CancelToken::never());
+        parse_reply(&nonce, output.map_err(before_start)?)?;
         self.abandoned.lock().ignore_poison().retain(|record| !records.contains(record));
         Ok(())
+    }
+}
+
+/// Cause of a failed preparation: the operation itself has not started.
+fn before_start(cause: Cause) -> Cause {
+    match cause {
+        Cause::Transport(error) if error.kind == TransportErrorKind::Lost => {
+            Cause::Transport(TransportError { kind: TransportErrorKind::Unreachable, ..error })
+        }
+        other => other,
     }
 }
 
