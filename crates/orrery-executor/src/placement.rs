@@ -40,8 +40,8 @@ pub trait ReachableMachine: Send + Sync {
 /// Execution site of a machine's handlers.
 #[derive(Clone)]
 pub enum ConnectedMachine {
-    /// In this process, acting over the connection.
-    Target(Arc<dyn Target>),
+    /// In this process, acting over the connection: there is no helper, for this reason.
+    Target { target: Arc<dyn Target>, no_helper: Arc<str> },
     /// In a helper on the machine.
     Helper(Arc<dyn Remote>),
 }
@@ -124,7 +124,7 @@ fn outward_target(agent: &str, placement: &Placement, deployer: Deployer) -> Arc
         reason.push_str(
             ", whose options a handler in Python does not know when it connects on its own, as without a helper on the machine",
         );
-        "the log has the reason why there is no helper (`-v` shows it); install the agent's binary for the platform of the machine beside `orrery`, or remove the options".clone_into(&mut help);
+        "remove the cause, or the options from its address; helpers for other platforms are binaries of the agent in lib/orrery/agents, beside the directory of `orrery`".clone_into(&mut help);
     }
     Arc::new(OutwardTarget::new(address, reason, help))
 }

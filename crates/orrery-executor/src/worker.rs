@@ -146,7 +146,7 @@ fn run_at_site(
             if registry.acts_on_machine(resource.id.entity()) =>
         {
             match machine.connect(&run.stop) {
-                Ok(ConnectedMachine::Target(target)) => {
+                Ok(ConnectedMachine::Target { target, .. }) => {
                     crate::read_ahead::prefetch(run, &*target, registry, shared);
                     let run_outcome = handler_run.run(&**handler, &*target, &context);
                     sync_changes(&*target, &run_outcome);
@@ -167,8 +167,9 @@ fn run_at_site(
                     handler_run.run_remotely(registry, &*helper, &context)
                 }
                 // Without a helper, the code connects on its own.
-                Ok(ConnectedMachine::Target(_)) => {
-                    handler_run.run(&**handler, &**outward, &context)
+                Ok(ConnectedMachine::Target { no_helper, .. }) => {
+                    let outward = outward.because(&no_helper);
+                    handler_run.run(&**handler, &outward, &context)
                 }
                 Err(error) => return unreachable_outcome(&error).into(),
             }

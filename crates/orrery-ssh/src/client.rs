@@ -10,6 +10,7 @@ use orrery_handlers::Secrets;
 use orrery_model::SshAddress;
 
 use crate::config::ConfigError;
+use crate::limits::ConnectionLimits;
 use crate::link::ConnectContext;
 use crate::route::RouteSource;
 use crate::runtime::SshRuntime;
@@ -66,6 +67,10 @@ impl SshClient {
         }
         let session = reached.expect("invariant: a route has at least one hop");
         Ok(SshTransport::new(self.runtime.clone(), session, &address.options))
+    }
+
+    pub(crate) fn limits(&self) -> &ConnectionLimits {
+        self.runtime.limits()
     }
 
     /// States of all connections, sorted by destination.

@@ -32,6 +32,10 @@ pub struct ConnectionLimits {
     pub handshakes_per_host: usize,
     /// Shortest time between two new connections, over all destinations.
     pub connection_interval: Duration,
+    /// Time after which a machine that could not run a helper is asked again.
+    pub helper_retry: Duration,
+    /// The same on a new connection: the machine may have been mended or replaced.
+    pub helper_retry_reconnected: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -50,6 +54,8 @@ impl Default for ConnectionLimits {
             handshakes: 64,
             handshakes_per_host: 8,
             connection_interval: Duration::from_millis(2),
+            helper_retry: Duration::from_mins(10),
+            helper_retry_reconnected: Duration::from_mins(1),
         }
     }
 }

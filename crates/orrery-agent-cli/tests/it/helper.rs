@@ -13,7 +13,8 @@ use orrery_agent::helper::{HelperBinaries, HelperBinary, RemoteMachine, connect}
 use orrery_handlers::run::{HandlerRun, Purpose, Remote, RunContext, RunOutcome};
 use orrery_handlers::target::{LocalShell, Transport, TransportErrorKind};
 use orrery_handlers::{
-    BeforeChange, CancelToken, HandlerError, LocalSecrets, NoContents, Registry, TargetCache,
+    BeforeChange, CancelToken, HandlerError, LocalSecrets, NoContents, Registry, Target as _,
+    TargetCache,
 };
 use orrery_model::{
     Attributes, ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, VersionNumber,
@@ -76,7 +77,7 @@ impl Machine {
     fn helper(&self) -> Arc<dyn Remote> {
         match self.connect() {
             RemoteMachine::Helper(remote) => remote,
-            RemoteMachine::Shell(_) => panic!("no helper"),
+            RemoteMachine::Shell { .. } => panic!("no helper"),
         }
     }
 
@@ -129,7 +130,7 @@ pub(crate) fn reason(outcome: &Outcome) -> String {
     outcome.log.last().map(|line| line.message.clone()).unwrap_or_default()
 }
 
-fn wait_for(condition: impl Fn() -> bool) {
+pub(crate) fn wait_for(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < SOON, "it did not happen");
@@ -208,7 +209,7 @@ fn a_machine_that_cannot_run_a_helper_is_used_by_its_shell() {
     let open = Machine::new();
     fs::create_dir(open.path("orrery")).unwrap();
     fs::set_permissions(open.path("orrery"), fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(open.connect(), RemoteMachine::Shell(_)));
+    assert!(matches!(open.connect(), RemoteMachine::Shell { .. }));
     assert!(open.cached().is_empty());
 
     let foreign = TempDir::new().unwrap();
@@ -216,14 +217,14 @@ fn a_machine_that_cannot_run_a_helper_is_used_by_its_shell() {
     write_program(&uname, "#!/bin/sh\necho Plan9 mips\n").unwrap();
     let path = format!("{}:{}", foreign.path().display(), std::env::var("PATH").unwrap());
     let machine = Machine::with_shell(LocalShell::default().with_variable("PATH", path));
-    let RemoteMachine::Shell(target) = machine.connect() else { panic!("no such helper") };
+    let RemoteMachine::Shell { target, .. } = machine.connect() else { panic!("no such helper") };
     target.make_directory(&machine.path("d"), Default::default()).unwrap();
     assert!(Path::new(&machine.path("d")).is_dir());
 
     let none = Arc::new(HelperBinaries::default());
     let transport = Arc::clone(&machine.transport) as Arc<dyn Transport>;
     let connected = connect(transport, &none, None, &CancelToken::never()).unwrap();
-    assert!(matches!(connected, RemoteMachine::Shell(_)));
+    assert!(matches!(connected, RemoteMachine::Shell { .. }));
 }
 
 #[test]

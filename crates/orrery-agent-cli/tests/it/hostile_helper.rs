@@ -76,7 +76,7 @@ fn helper_that(does: &str) -> Arc<dyn Remote> {
     let hello = serde_json::to_string(&hello).unwrap();
     match machine(format!("echo '{hello}'; read -r command; {does}")) {
         RemoteMachine::Helper(remote) => remote,
-        RemoteMachine::Shell(_) => panic!("no helper"),
+        RemoteMachine::Shell { .. } => panic!("no helper"),
     }
 }
 
@@ -111,6 +111,6 @@ fn malformed_and_oversized_messages_end_the_helper_and_the_effect_is_unknown() {
 fn a_flood_instead_of_a_greeting_is_no_helper() {
     let began = Instant::now();
     let found = machine("exec yes welcome".to_owned());
-    assert!(matches!(found, RemoteMachine::Shell(_)), "it is used by its shell");
+    assert!(matches!(found, RemoteMachine::Shell { .. }), "it is used by its shell");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }

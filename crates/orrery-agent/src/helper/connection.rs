@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_base::thread::spawn_named;
-use orrery_handlers::target::{ProcessControl, RemoteProcess};
+use orrery_handlers::CancelToken;
+use orrery_handlers::target::{ProcessControl, RemoteProcess, TransportError};
 use uuid::Uuid;
 
 use super::DriftListener;
@@ -24,6 +25,9 @@ const DRIFT_MAX: usize = 1_000;
 const DRIFT_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of messages to a helper that watches files, so that both sides keep it.
 const KEEPALIVE: Duration = Duration::from_mins(4);
+
+/// Poll interval for cancellation while a helper starts.
+const GREETING_POLL: Duration = Duration::from_millis(25);
 
 /// Limit of output before the greeting, such as that of a login shell.
 const NOISE_MAX: usize = 64 * 1024;
@@ -129,9 +133,29 @@ impl Connection {
         self.runs_python.load(Ordering::Acquire)
     }
 
-    /// Waits for the first message.
-    pub(super) fn greeting(&self, limit: Duration) -> Option<Greeting> {
-        self.greeting.lock().ignore_poison().recv_timeout(limit).ok()
+    /// Waits for the first message. `None` if there is none in time, or the wait is cancelled.
+    pub(super) fn greeting(&self, limit: Duration, stop: &CancelToken) -> Option<Greeting> {
+        let greeting = self.greeting.lock().ignore_poison();
+        let until = monotonic() + limit;
+        loop {
+            match greeting.recv_timeout(GREETING_POLL) {
+                Ok(greeting) => return Some(greeting),
+                Err(RecvTimeoutError::Disconnected) => return Some(Greeting::Ended),
+                Err(RecvTimeoutError::Timeout) => {
+                    if monotonic() >= until || stop.reason().is_some() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of the process; returns its exit code, or `None` after the limit.
+    ///
+    /// # Errors
+    /// If the connection was lost.
+    pub(super) fn exit_code(&self, limit: Duration) -> Result<Option<i32>, TransportError> {
+        self.control.wait(limit)
     }
 
     /// Asks the helper to watch the files of its resources, if there is a listener.

@@ -13,8 +13,8 @@ mod verified;
 use std::fmt;
 use std::sync::Arc;
 
+use orrery_handlers::CancelToken;
 use orrery_handlers::target::{ShellTarget, Transport, TransportError};
-use orrery_handlers::{CancelToken, Target};
 
 pub use binaries::{HelperBinaries, HelperBinary};
 pub use session::HelperSession;
@@ -32,15 +32,16 @@ pub type DriftListener = Arc<dyn Fn(Drift) + Send + Sync>;
 pub enum RemoteMachine {
     /// Handlers run in a helper on the machine.
     Helper(Arc<HelperSession>),
-    /// Handlers run in this process and act through the machine's shell.
-    Shell(Arc<dyn Target>),
+    /// Handlers run in this process and act through the machine's shell. The machine, or this
+    /// installation, cannot run a helper for this reason.
+    Shell { target: Arc<ShellTarget>, reason: String },
 }
 
 impl fmt::Debug for RemoteMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RemoteMachine::Helper(_) => "Helper",
-            RemoteMachine::Shell(_) => "Shell",
+            RemoteMachine::Shell { .. } => "Shell",
         })
     }
 }
@@ -50,7 +51,7 @@ impl fmt::Debug for RemoteMachine {
 /// resources and stays without further commands.
 ///
 /// # Errors
-/// If the machine is not reached.
+/// If the machine is not reached, or the connection is lost. This says nothing about the helper.
 pub fn connect(
     transport: Arc<dyn Transport>,
     binaries: &Arc<HelperBinaries>,
@@ -59,8 +60,9 @@ pub fn connect(
 ) -> Result<RemoteMachine, TransportError> {
     let destination = transport.destination().to_owned();
     if binaries.is_empty() {
-        tracing::info!(destination, "no helper binary in this installation; using the shell");
-        return Ok(RemoteMachine::Shell(Arc::new(ShellTarget::new(transport))));
+        let reason = "this installation has no helper binary".to_owned();
+        tracing::info!(destination, reason, "no helper on this machine; using its shell");
+        return Ok(RemoteMachine::Shell { target: Arc::new(ShellTarget::new(transport)), reason });
     }
     let verified = Arc::new(VerifiedRuns::default());
     let drift = drift.map(|listener| {
@@ -80,7 +82,7 @@ pub fn connect(
         }
         Launch::Impossible(reason) => {
             tracing::info!(destination, reason, "no helper on this machine; using its shell");
-            Ok(RemoteMachine::Shell(Arc::new(ShellTarget::new(transport))))
+            Ok(RemoteMachine::Shell { target: Arc::new(ShellTarget::new(transport)), reason })
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct HelperSession {
     sent: AtomicU64,
     verified: Arc<VerifiedRuns>,
     drift: Option<DriftListener>,
+    /// Reason why the machine cannot run a helper any more.
+    refusal: Mutex<Option<String>>,
 }
 
 impl fmt::Debug for HelperSession {
@@ -69,7 +71,8 @@ impl HelperSession {
     ) -> Self {
         let connection = Mutex::new(connection);
         let sent = AtomicU64::new(0);
-        HelperSession { transport, binaries, connection, sent, verified, drift }
+        let refusal = Mutex::default();
+        HelperSession { transport, binaries, connection, sent, verified, drift, refusal }
     }
 
     /// True if the helper watched files and is gone.
@@ -77,6 +80,11 @@ impl HelperSession {
         // While another one is started, the lock is held.
         let is_broken = self.connection.try_lock().is_ok_and(|connection| connection.is_broken());
         self.drift.is_some() && is_broken
+    }
+
+    /// Reason why a helper that is gone cannot be started again: the machine has changed.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.lock().ignore_poison().clone()
     }
 
     /// Starts a helper that is gone. It reports that it watches nothing yet.
@@ -98,9 +106,11 @@ impl HelperSession {
                 Launch::Started(next) => {
                     connection.end();
                     *connection = next;
+                    *self.refusal.lock().ignore_poison() = None;
                     tracing::info!(destination, "helper started again");
                 }
                 Launch::Impossible(reason) => {
+                    *self.refusal.lock().ignore_poison() = Some(reason.clone());
                     let reason = format!("{destination}: {reason}");
                     return Err(RemoteError::Unreachable { reason, help: None });
                 }

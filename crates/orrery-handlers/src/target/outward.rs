@@ -22,6 +22,13 @@ impl OutwardTarget {
         OutwardTarget { local: LocalTarget::default(), address, reason, help }
     }
 
+    /// The same target, with the cause of the reason.
+    #[must_use]
+    pub fn because(&self, cause: &str) -> Self {
+        let reason = format!("{}: {cause}", self.reason);
+        OutwardTarget::new(self.address.clone(), reason, self.help.clone())
+    }
+
     pub fn reason(&self) -> &str {
         &self.reason
     }

@@ -25,7 +25,7 @@ use super::{
     FileComparison, Group, Output, Ownership, ReadAhead, RemovalMode, Request, Response, Result,
     Stat, Target, User, check_path,
 };
-use crate::error::TargetVerb;
+use crate::error::{TargetError, TargetVerb};
 
 pub use local_shell::LocalShell;
 
@@ -46,6 +46,16 @@ impl ShellTarget {
     /// Connects at the first operation.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         ShellTarget { session: Session::new(transport) }
+    }
+
+    /// Ends commands that may still run after a lost connection, before another way to the machine
+    /// is used.
+    ///
+    /// # Errors
+    /// If that is not known.
+    pub fn end_commands(&self) -> Result<()> {
+        let ended = self.session.end_abandoned();
+        ended.map_err(|cause| TargetError::new(TargetVerb::Run, "an earlier command", cause))
     }
 }
 
