@@ -66,6 +66,19 @@ string_enums! {
     }
 }
 
+impl AgentConnectionState {
+    /// True if nothing is known that keeps commands from the machine.
+    pub fn is_reachable(self) -> bool {
+        match self {
+            AgentConnectionState::Connected | AgentConnectionState::Idle => true,
+            AgentConnectionState::Unresponsive
+            | AgentConnectionState::BackingOff
+            | AgentConnectionState::CircuitOpen
+            | AgentConnectionState::Disconnected => false,
+        }
+    }
+}
+
 /// A source location in a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

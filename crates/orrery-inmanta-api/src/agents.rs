@@ -22,7 +22,7 @@ struct AgentList {
     agents: Vec<AgentRecord>,
     /// True if an engine works for the environment.
     has_engine: bool,
-    /// Agents of remote agents that are not connected.
+    /// Agents whose machines are not reached.
     unreachable: BTreeSet<String>,
 }
 
@@ -50,9 +50,7 @@ impl AgentList {
 }
 
 fn read(store: &Store, key: EnvironmentKey) -> Result<AgentList, StoreError> {
-    let served = store.remote_agents().served_names(key)?;
-    let unreachable = served.into_iter().filter(|served| served.gateway.is_none());
-    let unreachable = unreachable.map(|served| served.name).collect();
+    let unreachable = agents::unreachable_agents(store, key)?;
     let mut found: Vec<AgentRecord> = Vec::new();
     loop {
         let after = found.last().map(|agent| agent.name.clone()).unwrap_or_default();

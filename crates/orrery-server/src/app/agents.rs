@@ -1,6 +1,6 @@
 //! Agents: their status, their placement, and pausing them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,11 +161,15 @@ impl AgentContext {
             status: AgentStatus::Paused,
             placement: self.inventory.placement_of(&record.name),
             served,
-            is_reachable: served.is_none_or(|served| served.gateway.is_some()),
+            is_reachable: true,
             connection: None,
             by_status: own.map(|count| (count.status, count.count)).collect(),
         };
         condition.connection = self.connection(&record.name, &condition.placement);
+        condition.is_reachable = match (&condition.connection, served) {
+            (Some(connection), _) => connection.state.is_reachable(),
+            (None, served) => served.is_none_or(|served| served.gateway.is_some()),
+        };
         // An agent without machine resources is only a queue, which needs no machine.
         let lacks_machine =
             !condition.placement.has_machine() && condition.has(Status::Unavailable);
@@ -177,6 +181,30 @@ impl AgentContext {
         };
         condition
     }
+}
+
+/// Returns the agents whose machines are not reached now, over SSH or as remote agents, by name.
+/// Only true while an engine works for the environment.
+///
+/// # Errors
+/// Those of the store.
+pub fn unreachable_agents(
+    store: &Store,
+    environment: EnvironmentKey,
+) -> Result<BTreeSet<String>, StoreError> {
+    let served = store.remote_agents().served_names(environment)?;
+    let is_away = |served: &ServedName| served.gateway.is_none();
+    let mut found: BTreeSet<String> =
+        served.into_iter().filter(is_away).map(|served| served.name).collect();
+    // A connection over SSH is that of an agent which is placed there instead.
+    for (agent, record) in store.agents().connections(environment)? {
+        if ssh_connection(&record).state.is_reachable() {
+            found.remove(&agent);
+        } else {
+            found.insert(agent);
+        }
+    }
+    Ok(found)
 }
 
 fn unused_connection() -> MachineConnection {

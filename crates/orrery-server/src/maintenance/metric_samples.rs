@@ -5,6 +5,7 @@ use std::time::Duration;
 use orrery_model::{Status, Timestamp};
 use orrery_store::{ChangeSeq, EnvironmentRecord, MetricRecord, Store, StoreError};
 
+use crate::app::agents::unreachable_agents;
 use crate::app::metrics::{
     AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME, RESOURCE_COUNT, SAMPLE_INTERVAL,
     SAMPLE_INTERVAL_MAX,
@@ -78,7 +79,10 @@ fn sample_metrics(
     let agents = store.agents().states(key)?;
     let paused = agents.iter().filter(|agent| agent.paused).count();
     let rest = agents.len() - paused;
-    let (up, down) = if has_engine { (rest, 0) } else { (0, rest) };
+    let unreachable = unreachable_agents(store, key)?;
+    let working = agents.iter().filter(|agent| !agent.paused);
+    let away = working.filter(|agent| unreachable.contains(&agent.name)).count();
+    let (up, down) = if has_engine { (rest - away, away) } else { (0, rest) };
     for (category, count) in [("paused", paused), ("up", up), ("down", down)] {
         let count = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1000);
         metrics.push(metric(AGENT_COUNT, category, 1, count));

@@ -3,15 +3,15 @@
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{
-    Actions, Agent, AgentConnection, AgentStatus, Page, PlacementAnswer, PlacementRequest,
-    Transitioning,
+    Actions, Agent, AgentConnection, AgentConnectionState, AgentStatus, Page, PlacementAnswer,
+    PlacementRequest, Transitioning,
 };
 use orrery_store::{AgentRecord, EnvironmentRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::agents::{self, AgentContext, PauseChange};
+use crate::app::agents::{self, AgentCondition, AgentContext, PauseChange};
 use crate::auth::{Caller, WithAuditDetail};
 use crate::count_cache::CachedCounts;
 use crate::error::ServerError;
@@ -55,17 +55,16 @@ fn agent_view(
     let actions = permitted_actions(caller, environment, actions);
     let mut condition = around.condition(&record, counted);
     let placement = placement::to_view(&record.name, &condition.placement);
-    let (transitioning, message) = match condition.status {
+    let (transitioning, transitioning_message) = match condition.status {
         AgentStatus::Paused if condition.is_deploying() => {
-            (Transitioning::Yes, "finishing running handlers before the pause")
+            (Transitioning::Yes, "finishing running handlers before the pause".to_owned())
         }
-        AgentStatus::Unavailable => (Transitioning::Error, &*placement.reason),
+        AgentStatus::Unavailable => (Transitioning::Error, placement.reason.clone()),
         AgentStatus::Down if !condition.is_reachable => {
-            (Transitioning::Error, "the remote agent that serves it is not connected")
+            (Transitioning::Error, unreachable_message(&condition))
         }
-        _ => (Transitioning::No, ""),
+        _ => (Transitioning::No, String::new()),
     };
-    let transitioning_message = message.to_owned();
     let connection = condition.connection.take().map(connection_view);
     Agent {
         connection,
@@ -80,6 +79,18 @@ fn agent_view(
         by_status: condition.by_status,
         actions,
         name: record.name,
+    }
+}
+
+/// Reason why the machine of an agent is not reached.
+fn unreachable_message(condition: &AgentCondition<'_>) -> String {
+    let connection = condition.connection.as_ref();
+    match connection.map(|connection| (connection.state, &connection.problem)) {
+        Some((AgentConnectionState::Unresponsive, _)) => {
+            "its machine does not answer over SSH".to_owned()
+        }
+        Some((_, Some(problem))) => format!("its machine is not reached over SSH: {problem}"),
+        _ => "the remote agent that serves it is not connected".to_owned(),
     }
 }
 
