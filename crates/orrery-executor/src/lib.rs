@@ -23,6 +23,7 @@ mod dry_run;
 mod effects;
 mod engine;
 mod engine_clock;
+mod engine_handle;
 mod fact_watch;
 mod host_config;
 mod interrupted;
@@ -56,6 +57,7 @@ pub use change_cause::{ChangeCause, Risk, runs_at_every_deploy};
 pub use concurrency::WorkerLimits;
 pub use deferred_handler::BackgroundSetup;
 pub use engine::Engine;
+pub use engine_handle::EngineHandle;
 pub use host_config::{HostConfig, HostSetupError};
 pub use interrupted::record_interrupted;
 pub use placement::{

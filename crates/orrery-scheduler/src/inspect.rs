@@ -96,6 +96,12 @@ impl Scheduler {
         self.resources.id(resource.0).is_some() && self.resources[resource.0].dirty
     }
 
+    /// True if it manages resources of an agent.
+    pub fn has_resources(&self, agent: &str) -> bool {
+        let agent = self.agent_names.find(agent);
+        agent.is_some_and(|agent| self.queues.agent(agent).resources != NONE)
+    }
+
     /// Returns the resources that match a filter.
     pub fn resources_matching(&self, filter: &Filter) -> Vec<ResourceIndex> {
         self.slots_matching(filter).into_iter().map(ResourceIndex).collect()

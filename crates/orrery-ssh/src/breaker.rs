@@ -51,6 +51,11 @@ impl Breaker {
         (!delay.is_zero()).then_some(delay)
     }
 
+    /// Time since the next attempt is allowed.
+    pub(crate) fn overdue(&self, now: Instant) -> Duration {
+        self.retry_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
+
     pub(crate) fn begin(&mut self) {
         self.probing = true;
     }

@@ -108,6 +108,26 @@ impl ConnectError {
         }
     }
 
+    /// Returns true if the machine was not reached: a later attempt may succeed by itself. A refusal
+    /// stays one until it is corrected, and attempts that fail to authenticate may be punished.
+    pub(crate) fn is_unreached(&self) -> bool {
+        match self {
+            ConnectError::Resolve { .. }
+            | ConnectError::Connect { .. }
+            | ConnectError::Timeout { .. }
+            | ConnectError::ClosedEarly
+            | ConnectError::Protocol(_)
+            | ConnectError::Tunnel { .. }
+            | ConnectError::Waiting { .. } => true,
+            ConnectError::Jump { source, .. } => source.is_unreached(),
+            ConnectError::Config(_)
+            | ConnectError::HostKey(_)
+            | ConnectError::Credential(_)
+            | ConnectError::Authentication { .. }
+            | ConnectError::Closed => false,
+        }
+    }
+
     /// Remedy for people.
     pub fn help(&self) -> Option<String> {
         Some(match self {

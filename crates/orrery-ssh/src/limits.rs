@@ -30,6 +30,9 @@ pub struct ConnectionLimits {
     /// Handshakes at once with one host or through one jump host; OpenSSH's server drops
     /// connections from 10 on (`MaxStartups`).
     pub handshakes_per_host: usize,
+    /// Attempts at once to reach machines again that were lost, over all destinations: a part of
+    /// the handshakes, so that machines that stay away do not hold up the others.
+    pub probes: usize,
     /// Shortest time between two new connections, over all destinations.
     pub connection_interval: Duration,
     /// Time after which a machine that could not run a helper is asked again.
@@ -53,6 +56,7 @@ impl Default for ConnectionLimits {
             sessions: 10,
             handshakes: 64,
             handshakes_per_host: 8,
+            probes: 16,
             connection_interval: Duration::from_millis(2),
             helper_retry: Duration::from_mins(10),
             helper_retry_reconnected: Duration::from_mins(1),

@@ -82,6 +82,12 @@ impl SshMachines {
         }
         Some(state)
     }
+
+    /// Tries to reach a machine again, in the background: for those whose state says that an attempt
+    /// is due. Returns false if too many such attempts are under way.
+    pub fn probe(&self, address: &SshAddress) -> bool {
+        self.client.transport(address).is_ok_and(|transport| transport.probe())
+    }
 }
 
 impl Machines for SshMachines {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::admission::Admission;
 use crate::limits::ConnectionLimits;
 
@@ -20,6 +22,8 @@ struct RuntimeInner {
     /// `None` only while it is dropped.
     runtime: Option<tokio::runtime::Runtime>,
     admission: Arc<Admission>,
+    /// Attempts without a caller.
+    probes: Arc<Semaphore>,
     limits: ConnectionLimits,
 }
 
@@ -50,8 +54,9 @@ impl SshRuntime {
             .enable_all()
             .build()?;
         let admission = Arc::new(Admission::new(&limits));
+        let probes = Arc::new(Semaphore::new(limits.probes.max(1)));
         Ok(SshRuntime {
-            inner: Arc::new(RuntimeInner { runtime: Some(runtime), admission, limits }),
+            inner: Arc::new(RuntimeInner { runtime: Some(runtime), admission, probes, limits }),
         })
     }
 
@@ -62,6 +67,10 @@ impl SshRuntime {
 
     pub(crate) fn admission(&self) -> Arc<Admission> {
         Arc::clone(&self.inner.admission)
+    }
+
+    pub(crate) fn probes(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.inner.probes)
     }
 
     pub(crate) fn limits(&self) -> &ConnectionLimits {

@@ -37,17 +37,35 @@ pub struct ConnectionState {
     pub commands: usize,
     /// True if the connection exists and the machine did not answer in time.
     pub unresponsive: bool,
+    /// Connections that were made after a loss or a failed attempt.
+    pub recoveries: u64,
+    /// The connection was lost, and not closed by this side; no attempt has succeeded since.
+    pub lost: bool,
+    /// The machine was lost or not reached, and an attempt to connect is due since this time.
+    pub attempt_due: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct Health {
     breaker: Breaker,
-    problem: Option<(String, Option<String>)>,
+    problem: Option<Problem>,
+    /// The last connection was lost, and not closed by this side.
+    lost: bool,
+    recoveries: u64,
     latency: Option<Duration>,
     connected_at: Option<Instant>,
     last_used: Option<Instant>,
     /// The machine did not answer the last ping in time.
     unresponsive: bool,
+}
+
+/// Failure of the last attempt to connect.
+#[derive(Clone, Debug, Default)]
+struct Problem {
+    reason: String,
+    help: Option<String>,
+    /// The machine was not reached, rather than refused.
+    is_unreached: bool,
 }
 
 /// Shared connection to one destination.
@@ -118,18 +136,30 @@ impl Session {
     pub(crate) fn state(&self) -> ConnectionState {
         let now = monotonic();
         // A closed connection is noticed at its next use.
-        let is_closed = match self.link.try_lock() {
-            Ok(slot) => slot.as_ref().is_none_or(|link| link.is_closed()),
-            Err(_) => false,
+        let (is_closed, is_lost, is_connecting) = match self.link.try_lock() {
+            Ok(slot) => {
+                let is_lost = slot.as_ref().is_some_and(|link| link.is_closed());
+                (slot.is_none() || is_lost, is_lost, false)
+            }
+            Err(_) => (false, false, true),
         };
         let health = self.health.lock().ignore_poison();
         let connected_at = health.connected_at.filter(|_| !is_closed);
+        let is_missed = match &health.problem {
+            Some(problem) => problem.is_unreached,
+            None => is_lost || health.lost,
+        };
+        let is_due = is_closed && is_missed && !is_connecting;
+        let is_due = is_due && health.breaker.delay(now).is_none();
         ConnectionState {
             destination: self.address(),
             circuit: health.breaker.circuit(now),
             connected_for: connected_at.map(|at| now.saturating_duration_since(at)),
             latency: health.latency,
-            problem: health.problem.as_ref().map(|(reason, _)| reason.clone()),
+            problem: health.problem.as_ref().map(|problem| problem.reason.clone()),
+            recoveries: health.recoveries,
+            lost: is_lost || health.lost,
+            attempt_due: is_due.then(|| health.breaker.overdue(now)),
             commands: self.commands(),
             unresponsive: connected_at.is_some() && health.unresponsive,
         }
@@ -158,7 +188,7 @@ impl Session {
                 return Ok(Arc::clone(link));
             }
             *slot = None;
-            self.health.lock().ignore_poison().connected_at = None;
+            self.health.lock().ignore_poison().lose();
         }
         self.check_breaker()?;
         let result = self.connect_with_retries().await;
@@ -167,7 +197,10 @@ impl Session {
             Ok(link) => {
                 let link = Arc::new(link);
                 health.breaker.succeed();
-                health.problem = None;
+                let was_lost = std::mem::take(&mut health.lost);
+                if health.problem.take().is_some() || was_lost {
+                    health.recoveries += 1;
+                }
                 health.connected_at = Some(link.connected_at);
                 health.unresponsive = false;
                 health.last_used = Some(link.connected_at);
@@ -178,8 +211,20 @@ impl Session {
                 if !error.is_local() {
                     health.breaker.fail(monotonic(), rand::random_range(0.0..=1.0));
                 }
-                health.problem = Some((error.to_string(), error.help()));
-                tracing::warn!(destination = %self.address(), %error, "no SSH connection");
+                let problem = Problem {
+                    reason: error.to_string(),
+                    help: error.help(),
+                    is_unreached: error.is_unreached(),
+                };
+                let former = health.problem.replace(problem);
+                drop(health);
+                let destination = self.address();
+                // A machine that stays away is tried every minute.
+                if former.is_some_and(|former| former.reason == error.to_string()) {
+                    tracing::debug!(%destination, %error, "still no SSH connection");
+                } else {
+                    tracing::warn!(%destination, %error, "no SSH connection");
+                }
                 Err(error)
             }
         }
@@ -188,7 +233,7 @@ impl Session {
     fn check_breaker(&self) -> Result<(), ConnectError> {
         let mut health = self.health.lock().ignore_poison();
         if let Some(retry_in) = health.breaker.delay(monotonic()) {
-            let (last, help) = health.problem.clone().unwrap_or_default();
+            let Problem { reason: last, help, .. } = health.problem.clone().unwrap_or_default();
             return Err(ConnectError::Waiting { last, help, retry_in });
         }
         health.breaker.begin();
@@ -311,7 +356,7 @@ impl Session {
         let mut slot = self.link.lock().await;
         if slot.as_ref().is_some_and(|current| current.generation == link.generation) {
             *slot = None;
-            self.health.lock().ignore_poison().connected_at = None;
+            self.health.lock().ignore_poison().lose();
         }
         drop(slot);
         link.close().await;
@@ -339,6 +384,13 @@ impl Session {
 
     pub(crate) fn touch(&self) {
         self.health.lock().ignore_poison().last_used = Some(monotonic());
+    }
+}
+
+impl Health {
+    fn lose(&mut self) {
+        self.connected_at = None;
+        self.lost = true;
     }
 }
 

@@ -68,6 +68,18 @@ impl SshTransport {
         self.runtime.handle().spawn(async move { session.refresh_latency(limit).await });
     }
 
+    /// Tries to connect, in the background. Returns false if too many such attempts are under way.
+    pub(crate) fn probe(&self) -> bool {
+        let Ok(slot) = self.runtime.probes().try_acquire_owned() else { return false };
+        let session = Arc::clone(&self.session);
+        self.runtime.handle().spawn(async move {
+            // A failure is recorded in the state of the connection.
+            let _ = session.link().await;
+            drop(slot);
+        });
+        true
+    }
+
     /// Connects if there is no connection.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use orrery_scheduler::{Event, Scheduler};
 
 use crate::concurrency::Concurrency;
 use crate::effects::EffectLog;
+use crate::engine_handle::EngineHandle;
 use crate::progress::{Progress, Tally};
 use crate::recovery::{DesiredState, StartState};
 use crate::request_tracker::RequestId;
@@ -137,6 +138,11 @@ impl Engine {
     pub fn handle_event(&self, event: Event) {
         self.shared.lock().handle_external_event(event);
         self.wake_workers();
+    }
+
+    /// Access for other threads.
+    pub fn handle(&self) -> EngineHandle {
+        EngineHandle::new(&self.shared)
     }
 
     /// Reads the scheduler.

@@ -375,3 +375,21 @@ fn reported_drift_stays_when_an_engine_starts() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "content\n");
     live.finish();
 }
+
+/// Threads without the engine see what waits on an agent, and run it; not after its end.
+#[test]
+fn a_handle_knows_what_waits_until_the_engine_ends() {
+    let bad = scripted("bad", r#"{"outcome":"fail"}"#, &[]);
+    let live = LiveEngine::start(&[bad.clone(), scripted("good", "{}", &[])]);
+    let handle = live.engine.handle();
+    live.wait_until_quiescent();
+    assert!(handle.has_resources("here") && !handle.has_resources("elsewhere"));
+    assert_eq!(handle.waiting_resources("here"), std::slice::from_ref(&bad.id));
+    let (before, waiting) = (live.runs("bad"), handle.waiting_resources("here"));
+    handle.handle_event(Event::DeployDirty(Filter::ids(waiting)));
+    live.wait_until_quiescent();
+    assert!(live.runs("bad") > before);
+    live.finish();
+    assert!(!handle.has_resources("here") && handle.waiting_resources("here").is_empty());
+    handle.handle_event(Event::DeployDirty(Filter::ids([bad.id])));
+}

@@ -9,13 +9,17 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_base::thread::spawn_named;
-use orrery_model::Timestamp;
+use orrery_executor::EngineHandle;
+use orrery_model::{SshAddress, Timestamp};
 use orrery_ssh::{Circuit, ConnectionState};
 use orrery_store::{AgentConnectionRecord, ConnectionPhase, EnvironmentKey, Lease, StoreError};
 
 use super::agent_routing::AgentRouter;
+use super::returned_machines::ReturnedMachines;
+use super::ssh_machines::EnvironmentMachines;
 use crate::state::ServerState;
 
 /// Interval of reports. Together with the time limit, what is shown is less than ten seconds old.
@@ -35,13 +39,15 @@ struct Reporter {
     /// Gone with its engine.
     router: Weak<AgentRouter>,
     reported: BTreeMap<String, AgentConnectionRecord>,
+    returned: ReturnedMachines,
 }
 
 impl ConnectionReports {
     /// Reports the machines of an engine from now on, until the router is dropped.
-    pub(super) fn add(&self, lease: Lease, router: &Arc<AgentRouter>) {
+    pub(super) fn add(&self, lease: Lease, router: &Arc<AgentRouter>, engine: EngineHandle) {
         let router = Arc::downgrade(router);
-        let reporter = Reporter { lease, router, reported: BTreeMap::new() };
+        let (reported, returned) = (BTreeMap::new(), ReturnedMachines::new(engine));
+        let reporter = Reporter { lease, router, reported, returned };
         self.0.lock().ignore_poison().insert(lease.environment(), reporter);
     }
 
@@ -49,7 +55,10 @@ impl ConnectionReports {
         let mut reporters = self.0.lock().ignore_poison();
         reporters.retain(|environment, reporter| {
             let Some(router) = reporter.router.upgrade() else { return false };
-            let changed = reporter.changes(&router, app.now());
+            let machines = router.machines();
+            let states = observe(&router, &machines, reporter.returned.engine());
+            reporter.returned.handle_states(&machines, &states, monotonic());
+            let changed = reporter.changes(states, app.now());
             if changed.is_empty() {
                 return true;
             }
@@ -70,21 +79,29 @@ impl ConnectionReports {
     }
 }
 
+/// States of the connections to all machines in use, by agents with resources.
+fn observe(
+    router: &AgentRouter,
+    machines: &EnvironmentMachines,
+    engine: &EngineHandle,
+) -> Vec<(String, SshAddress, ConnectionState)> {
+    let observe = |(agent, address): (String, SshAddress)| {
+        let state = machines.observe(&address, PING_TIMEOUT)?;
+        Some((agent, address, state))
+    };
+    let agents = router.agents_over_ssh().into_iter();
+    agents.filter(|(agent, _)| engine.has_resources(agent)).filter_map(observe).collect()
+}
+
 impl Reporter {
     fn changes(
         &self,
-        router: &AgentRouter,
+        states: Vec<(String, SshAddress, ConnectionState)>,
         now: Timestamp,
     ) -> Vec<(String, Option<AgentConnectionRecord>)> {
-        let machines = router.machines();
-        let current: BTreeMap<String, AgentConnectionRecord> = router
-            .agents_over_ssh()
-            .into_iter()
-            .filter_map(|(agent, address)| {
-                let state = machines.observe(&address, PING_TIMEOUT)?;
-                Some((agent, to_record(state, now)))
-            })
-            .collect();
+        let record = |(agent, _, state)| (agent, to_record(state, now));
+        let current: BTreeMap<String, AgentConnectionRecord> =
+            states.into_iter().map(record).collect();
         let gone = self.reported.keys().filter(|agent| !current.contains_key(*agent)).cloned();
         let gone: Vec<_> = gone.map(|agent| (agent, None)).collect();
         let is_new = |(agent, record): &(String, AgentConnectionRecord)| {
@@ -105,7 +122,10 @@ impl Reporter {
 }
 
 fn to_record(state: ConnectionState, now: Timestamp) -> AgentConnectionRecord {
-    let ConnectionState { circuit, connected_for, latency, problem, unresponsive, .. } = state;
+    let ConnectionState { circuit, connected_for, latency, problem, unresponsive, lost, .. } =
+        state;
+    // Until an attempt to reach it again has succeeded or failed.
+    let problem = problem.or_else(|| lost.then(|| "the connection was lost".to_owned()));
     let phase = match (connected_for, &problem) {
         (Some(_), _) if unresponsive => ConnectionPhase::Unresponsive,
         (Some(_), _) => ConnectionPhase::Connected,
@@ -179,6 +199,9 @@ mod tests {
             problem: problem.map(str::to_owned),
             commands: 0,
             unresponsive: false,
+            recoveries: 0,
+            lost: false,
+            attempt_due: None,
         }
     }
 
@@ -193,6 +216,10 @@ mod tests {
             to_record(state(Circuit::Closed, false, None), now).phase,
             ConnectionPhase::Idle
         );
+        let lost = ConnectionState { lost: true, ..state(Circuit::Closed, false, None) };
+        let record = to_record(lost, now);
+        assert_eq!(record.phase, ConnectionPhase::BackingOff);
+        assert_eq!((&*record.problem, record.retry_at), ("the connection was lost", None));
         let retry_in = Duration::from_secs(2);
         let open = |failures| state(Circuit::Open { failures, retry_in }, false, Some("refused"));
         let record = to_record(open(1), now);

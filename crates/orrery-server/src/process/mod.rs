@@ -26,6 +26,7 @@ mod lease_renewal;
 mod notifications;
 mod own_machine;
 mod requests;
+mod returned_machines;
 mod runner;
 mod secrets;
 mod ssh_machines;

@@ -61,6 +61,13 @@ impl EnvironmentMachines {
         self.machines.get()?.as_ref().ok()?.observe(address, limit)
     }
 
+    /// Tries to reach a machine again, in the background. Returns false if too many such attempts are
+    /// under way.
+    pub(super) fn probe(&self, address: &SshAddress) -> bool {
+        let machines = self.machines.get().and_then(|machines| machines.as_ref().ok());
+        machines.is_some_and(|machines| machines.probe(address))
+    }
+
     fn machines(&self) -> &Result<SshMachines, String> {
         self.machines.get_or_init(|| {
             let runtime = RUNTIME.get_or_init(|| {

@@ -7,5 +7,6 @@ mod hostile_server;
 mod hostile_targets;
 mod misbehaving;
 mod openssh_config;
+mod recovery;
 mod refusals;
 mod support;

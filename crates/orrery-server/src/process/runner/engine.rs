@@ -142,7 +142,7 @@ impl Runner {
             "environment taken over"
         );
         self.app.metrics().environments.inc();
-        self.reports.add(lease, &router);
+        self.reports.add(lease, &router, engine.handle());
         self.active = Some(ActiveEnvironment {
             engine,
             lease,
