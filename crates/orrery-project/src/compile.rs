@@ -128,6 +128,7 @@ pub fn compile(project: FoundProject, request: ProjectRequest) -> CompiledProjec
         }
         Err(error) => (CompileSession::failed(error.into_compilation()), None),
     };
+    session.compiled.warnings.extend(ProjectInventory::warning(&directory));
     let exported = match request.export {
         _ if served => session.export_with_code(),
         ExportMode::Resources(machine) => session.export(&Registry::native(), machine),

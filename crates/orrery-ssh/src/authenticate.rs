@@ -52,15 +52,19 @@ pub(crate) async fn authenticate(
         return Ok(());
     }
     // A key that could not be read is the more likely reason.
+    let mut skipped = credentials.skipped.into_iter();
     if attempts.tried.is_empty()
-        && let Some(error) = credentials.skipped.into_iter().next()
+        && let Some(error) = skipped.next()
     {
         return Err(error.into());
     }
-    let tried = match attempts.tried.is_empty() {
+    let mut tried = match attempts.tried.is_empty() {
         true => "there is no key, no SSH agent and no password".to_owned(),
         false => format!("refused: {}", attempts.tried.join(", ")),
     };
+    for error in skipped {
+        tried.push_str(&format!("; {error}"));
+    }
     Err(ConnectError::Authentication { user: user.to_owned(), tried, accepted: attempts.accepted })
 }
 

@@ -61,6 +61,9 @@ pub(crate) fn read_credentials(
     if let Some(source) = &hop.identity {
         let text = secrets.resolve(source)?;
         let what = secret_name(source);
+        if is_public_key(text.expose()) {
+            return Err(CredentialError::PublicKey { what, is_file: false });
+        }
         let key = parse_key(&what, text.expose(), passphrase.as_ref())?;
         credentials.identities.push(Identity { what, key, certificates: Vec::new() });
     }
@@ -95,11 +98,18 @@ pub(crate) fn read_credentials(
                 credentials.identities.push(identity);
             }
             Ok(None) if configured => {
-                let source = io::Error::from(io::ErrorKind::NotFound);
-                credentials.skipped.push(CredentialError::ReadKey { path, source });
+                credentials.skipped.push(CredentialError::MissingKey { path });
             }
             Ok(None) => {}
-            Err(error) => credentials.skipped.push(error),
+            Err(error) => {
+                // As with OpenSSH, it selects the key of the agent that it belongs to.
+                if matches!(error, CredentialError::PublicKey { .. })
+                    && let Some(key) = read_small(&path).ok().flatten()
+                {
+                    credentials.configured_public.extend(public_key_bytes(&key));
+                }
+                credentials.skipped.push(error);
+            }
         }
     }
     Ok(credentials)
@@ -135,6 +145,16 @@ fn public_key_bytes(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::STANDARD.decode(encoded).ok()
 }
 
+/// Returns true for a public key, in the formats of OpenSSH, RFC 4716 and PKCS#8.
+fn is_public_key(text: &str) -> bool {
+    let text = text.trim_start();
+    let first = text.split_ascii_whitespace().next().unwrap_or_default();
+    let is_line = ["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-"];
+    let is_line = is_line.iter().any(|start| first.starts_with(start));
+    let begin = text.lines().next().unwrap_or_default();
+    is_line || (begin.contains("BEGIN") && begin.contains("PUBLIC KEY"))
+}
+
 /// Reads a private key; `None` if the file does not exist.
 fn read_identity(
     path: &Path,
@@ -143,6 +163,10 @@ fn read_identity(
     let failed = |source| CredentialError::ReadKey { path: path.to_owned(), source };
     let Some(text) = read_small(path).map_err(failed)? else { return Ok(None) };
     let text = SecretText::new(text);
+    if is_public_key(text.expose()) {
+        let what = path.display().to_string();
+        return Err(CredentialError::PublicKey { what, is_file: true });
+    }
     let mode = fs::metadata(path).map_err(failed)?.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(CredentialError::Unprotected { path: path.to_owned(), mode });

@@ -71,6 +71,10 @@ pub enum HostKeyError {
 pub enum CredentialError {
     #[error("cannot read the private key {}: {source}", .path.display())]
     ReadKey { path: PathBuf, source: io::Error },
+    #[error("cannot read the private key {}: the file does not exist", .path.display())]
+    MissingKey { path: PathBuf },
+    #[error("the identity {what} is a public key, and the private one is required")]
+    PublicKey { what: String, is_file: bool },
     #[error("the private key {what} cannot be read: {reason}")]
     ParseKey { what: String, reason: String },
     #[error("the private key {what} is encrypted")]
@@ -203,6 +207,17 @@ impl CredentialError {
     fn help(&self) -> Option<String> {
         Some(match self {
             CredentialError::ReadKey { .. } => "correct `identity` of its address".to_owned(),
+            CredentialError::MissingKey { path } => format!(
+                "correct `identity` of its address, or create the key (`ssh-keygen -t ed25519 -f {}`) and add the public one to ~/.ssh/authorized_keys there",
+                path.display()
+            ),
+            CredentialError::PublicKey { what, is_file: true } => match what.strip_suffix(".pub") {
+                Some(private) => format!("name the private key instead: {private}"),
+                None => "name the private key instead, the file of the pair without `.pub`".to_owned(),
+            },
+            CredentialError::PublicKey { what, is_file: false } => {
+                format!("store the private key in it instead: `orrery secret set {what} < FILE`")
+            }
             CredentialError::ParseKey { .. } => {
                 "it must be a private key of OpenSSH, PKCS#8 or PuTTY".to_owned()
             }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use orrery_compiler::Compilation;
 use orrery_compiler::error::CompileError;
+use orrery_compiler::{Compilation, CompileWarning};
 use orrery_host::bundle::sha1_hex;
 use orrery_model::{HostInventory, InventoryProblem};
 use orrery_syntax::ast::Loc;
@@ -16,6 +16,8 @@ use yaml::Node;
 
 /// Name of the file in a project.
 pub const INVENTORY_FILE: &str = "inventory.yml";
+/// Names that suggest an inventory, and are none.
+const OTHER_NAMES: [&str; 2] = ["inventory.yaml", "inventory.json"];
 /// Maximum size of the file in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Class of its errors in reports.
@@ -64,6 +66,24 @@ impl ProjectInventory {
         }
         let text = std::fs::read_to_string(&path).map_err(InventoryError::Read)?;
         Self::parse(text).map(Some)
+    }
+
+    /// Returns the name of a file that is probably meant as the inventory of a project without one.
+    pub fn misnamed(directory: &Path) -> Option<&'static str> {
+        let is_there = |name: &&str| directory.join(name).is_file();
+        match is_there(&INVENTORY_FILE) {
+            true => None,
+            false => OTHER_NAMES.into_iter().find(is_there),
+        }
+    }
+
+    /// Warning about a file with another name that is probably meant as the inventory.
+    pub(crate) fn warning(directory: &Path) -> Option<CompileWarning> {
+        let name = Self::misnamed(directory)?;
+        let message = format!(
+            "{name} is ignored, since an inventory is in {INVENTORY_FILE}: rename the file if it is one"
+        );
+        Some(CompileWarning { class: CLASS, message, loc: None })
     }
 
     /// Parses the text of an inventory.

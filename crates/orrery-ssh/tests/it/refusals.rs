@@ -152,9 +152,10 @@ fn missing_unprotected_and_encrypted_keys_are_said() {
     let sshd = TestSshd::start();
     let config = config_of(&sshd);
     let missing = config.replace(&sshd.identity(), "/nowhere/key");
-    assert!(
-        refused(&sshd, &missing, "").reason.contains("cannot read the private key /nowhere/key")
-    );
+    let error = refused(&sshd, &missing, "");
+    let reason = "cannot read the private key /nowhere/key: the file does not exist";
+    assert!(error.reason.contains(reason), "{error}");
+    assert!(error.help.unwrap().contains("`ssh-keygen -t ed25519 -f /nowhere/key`"));
     let open = sshd.path("open");
     fs::copy(sshd.identity(), &open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
@@ -182,6 +183,34 @@ fn missing_unprotected_and_encrypted_keys_are_said() {
             true => assert!(result.unwrap().success()),
             false => assert!(result.unwrap_err().reason.contains("the secret key-pass")),
         }
+    }
+}
+
+#[test]
+fn a_public_key_as_identity_is_said_with_the_private_one() {
+    let sshd = TestSshd::start();
+    let config = config_of(&sshd);
+    let public = format!("{}.pub", sshd.identity());
+    let error = refused(&sshd, &config.replace(&sshd.identity(), &public), "");
+    assert!(error.reason.contains(&format!("{public} is a public key")), "{error}");
+    let remedy = format!("name the private key instead: {}", sshd.identity());
+    assert_eq!(error.help.unwrap(), remedy);
+    // Also as a secret, in other formats, and with any name.
+    let openssh = fs::read_to_string(&public).unwrap();
+    let exported = |format: &str| {
+        let output =
+            Command::new("ssh-keygen").args(["-e", "-m", format, "-f", &public]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for text in [openssh, exported("RFC4716")] {
+        let secrets = NamedSecrets(BTreeMap::from([("key", text.clone())]));
+        let local = user(&home(&sshd), sshd.user());
+        let client = client_with_secrets(&config, local, quick_limits(), secrets);
+        let transport = transport(&client, sshd.port(), "?identity_secret=key");
+        let error = exec(&transport, "true").unwrap_err();
+        assert!(error.reason.contains("key is a public key"), "{text}: {error}");
+        let help = error.help.unwrap();
+        assert!(help.contains("`orrery secret set key < FILE`"), "{help}");
     }
 }
 
@@ -248,16 +277,44 @@ fn agent_authenticates(sshd: &TestSshd) {
     };
     keygen(&["-t", "ed25519", "-f", &sshd.path("unrelated")]);
     add(&sshd.path("unrelated"));
+    let reach = |config: &str| {
+        let mut local = user(&home(sshd), sshd.user());
+        local.agent_socket = Some(PathBuf::from(&socket));
+        let client = client(config, local, quick_limits());
+        exec(&transport(&client, sshd.port(), ""), "true")
+    };
+    // What is wrong with the configured key is said beside what the agent's keys got.
+    let missing = reach(&config_of(sshd).replace(&sshd.identity(), "/nowhere/key"));
+    // A public key selects that of the agent, which has more keys than a server accepts attempts.
+    for number in 0..6 {
+        let key = sshd.path(&format!("unrelated{number}"));
+        keygen(&["-t", "ed25519", "-f", &key]);
+        add(&key);
+    }
+    add(&sshd.identity());
+    let public = format!("{}.pub", sshd.identity());
+    let selected = reach(&config_of(sshd).replace(&sshd.identity(), &public));
+    let removed = Command::new("ssh-add")
+        .args(["-q", "-D"])
+        .env("SSH_AUTH_SOCK", &socket)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(removed.success());
+    add(&sshd.path("unrelated"));
     add(&sshd.identity());
     let config = config_of(sshd);
     let without_key: String = config.lines().skip(1).map(|line| format!("{line}\n")).collect();
-    let mut local = user(&home(sshd), sshd.user());
-    local.agent_socket = Some(PathBuf::from(&socket));
-    let client = client(&without_key, local, quick_limits());
-    let result = exec(&transport(&client, sshd.port(), ""), "true");
+    let result = reach(&without_key);
     agent.kill().unwrap();
     agent.wait().unwrap();
     result.unwrap();
+    selected.unwrap();
+    let error = missing.unwrap_err();
+    assert!(
+        error.reason.contains("refused: key") && error.reason.contains("/nowhere/key"),
+        "{error}"
+    );
 }
 
 #[test]

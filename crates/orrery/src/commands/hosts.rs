@@ -68,7 +68,10 @@ pub(super) fn read_inventory(
         Ok(Some(inventory)) => Ok(Ok(inventory)),
         Ok(None) => {
             let error = CliError::new(format!("this project has no {INVENTORY_FILE}"));
-            Err(error.help("the guide, \"Placement of agents\", describes it"))
+            Err(error.help(match ProjectInventory::misnamed(&directory) {
+                Some(name) => format!("rename {name} to {INVENTORY_FILE}"),
+                None => "the guide, \"Placement of agents\", describes it".to_owned(),
+            }))
         }
         Err(exit) => Ok(Err(exit)),
     }
