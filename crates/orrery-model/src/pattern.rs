@@ -1,7 +1,7 @@
 //! Patterns to select resources by their ids: one language for commands, API and store.
 //!
 //! A text without wildcards is looked for; a text with `*` (any text) or `?` (any one character)
-//! must match as a whole. All other characters, brackets too, are literal: ids are full of them.
+//! must match as a whole. Names of hosts and groups always match as a whole. All other characters, brackets too, are literal: ids are full of them.
 //! Upper and lower case are the same.
 
 use crate::ResourceId;
@@ -37,6 +37,11 @@ impl Pattern {
     /// True if the value of the id contains the text; with wildcards, if the whole value matches.
     pub fn matches_value(&self, id: &ResourceId) -> bool {
         self.matches_text(id.value())
+    }
+
+    /// True if the whole name matches, with or without wildcards: for names that are few and known.
+    pub fn matches_name(&self, name: &str) -> bool {
+        wildcards_match(&self.folded, name, |pattern, other| pattern == fold(other))
     }
 
     /// True if the text contains that of the pattern; with wildcards, if the whole text matches.
@@ -157,6 +162,16 @@ mod tests {
         }
         for pattern in ["File", "std::*", "*motd]"] {
             assert!(!Pattern::new(pattern).matches_value(&id), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_name_fits_as_a_whole() {
+        for pattern in ["web1", "WEB1", "web?", "*1"] {
+            assert!(Pattern::new(pattern).matches_name("web1"), "{pattern}");
+        }
+        for pattern in ["web", "", "eb1", "web1?", "[web1]"] {
+            assert!(!Pattern::new(pattern).matches_name("web1"), "{pattern}");
         }
     }
 

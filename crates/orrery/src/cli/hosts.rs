@@ -14,14 +14,14 @@ use crate::remote::DeploymentChoice;
 #[command(after_help = "\
 Examples:
   orrery hosts                  all hosts
-  orrery hosts web              hosts with web in their name or in that of a group
+  orrery hosts web              the host or the hosts of the group web
   orrery hosts 'web?.example.org'
   orrery hosts --json | jq -r '.items[].address'
 
-Exit codes: 0 done, 1 error.")]
+Exit codes: 0 done, 1 error, also if nothing matches.")]
 pub(crate) struct Hosts {
-    /// Only hosts with this text in their name or a group's; with * and ?, whole names that match
-    #[arg(value_name = "PATTERN")]
+    /// Only the host or the group with this name; * and ? are wildcards
+    #[arg(value_name = "NAME")]
     pub(crate) pattern: Option<String>,
     /// Project directory [default: the nearest parent with a project.yml]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -12,13 +12,14 @@ use clap::{Args, ValueHint};
 #[command(after_help = "\
 Examples:
   orrery ping                   all hosts
-  orrery ping web               hosts with web in their name or in that of a group
+  orrery ping web               the host or the hosts of the group web
+  orrery ping 'web*'            all hosts whose names begin with web
   orrery ping --json | jq -r '.items[] | select(.state != \"reachable\") | .name'
 
-Exit codes: 0 all hosts are reached, 1 error, 2 some hosts are not.")]
+Exit codes: 0 all hosts are reached, 1 error, also if nothing matches, 2 some hosts are not reached.")]
 pub(crate) struct Ping {
-    /// Only hosts with this text in their name or a group's; with * and ?, whole names that match
-    #[arg(value_name = "PATTERN")]
+    /// Only the host or the group with this name; * and ? are wildcards
+    #[arg(value_name = "NAME")]
     pub(crate) pattern: Option<String>,
     /// Project directory [default: the nearest parent with a project.yml]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orrery_api::{AgentPlacement, HostSetting, HostSummary};
 use orrery_handlers::target::host_name;
-use orrery_model::{Deployer, HostValue, Inventory, Pattern};
+use orrery_model::{Deployer, HostValue, Inventory};
 use orrery_project::{INVENTORY_FILE, MAIN_FILE, ProjectInventory, find_directory};
 
 use crate::cli::hosts::Hosts;
@@ -17,27 +17,23 @@ use crate::remote::RemoteEnvironment;
 use crate::render::{DiagnosticRenderer, path_from_here};
 use crate::{Exit, output};
 
-use super::report;
+use super::{host_selection, report};
 
 pub(crate) fn hosts(options: &Hosts) -> Exit {
     finish(run(options))
 }
 
 fn run(options: &Hosts) -> Result<Exit, CliError> {
-    let mut found = match options.deployment.remote(options.project.as_deref())? {
+    let found = match options.deployment.remote(options.project.as_deref())? {
         Some(remote) => on_server(&remote)?,
         None => match in_project(options)? {
             Ok(found) => found,
             Err(exit) => return Ok(exit),
         },
     };
-    if let Some(pattern) = &options.pattern {
-        let pattern = Pattern::new(pattern.as_str());
-        found.retain(|host| {
-            pattern.matches_text(&host.name)
-                || host.groups.iter().any(|group| pattern.matches_text(group))
-        });
-    }
+    let found = host_selection::select(options.pattern.as_deref(), found, |host| {
+        (&host.name, &host.groups)
+    })?;
     let table = Table::new("host", &["NAME", "GROUPS", "ADDRESS", "VALUES"]);
     show_list(options.json, &found, table, |host| {
         let address = host.address.split('?').next().unwrap_or_default().to_owned();

@@ -13,6 +13,7 @@ mod effects;
 mod explain;
 mod export;
 mod fmt;
+mod host_selection;
 mod hosts;
 pub(crate) mod inspect;
 mod modules;

@@ -8,11 +8,12 @@ use orrery_base::lock::IgnorePoison;
 use orrery_base::thread::spawn_named;
 use orrery_handlers::CancelToken;
 use orrery_handlers::target::{ExecLimits, Transport, TransportError};
-use orrery_model::{AgentAddress, Pattern, Privilege, SshAddress};
+use orrery_model::{AgentAddress, InventoryHost, Privilege, SshAddress};
 use orrery_ssh::{MachineFacts, SshClient, SshTransport};
 use serde::Serialize;
 
 use crate::cli::ping::Ping;
+use crate::commands::host_selection;
 use crate::commands::hosts::read_inventory;
 use crate::commands::remote::show_list;
 use crate::commands::remote::table::Table;
@@ -60,18 +61,15 @@ fn run(options: &Ping) -> Result<Exit, CliError> {
         Ok(inventory) => inventory,
         Err(exit) => return Ok(exit),
     };
-    let pattern = options.pattern.as_deref().map(Pattern::new);
-    let hosts: Vec<(String, AgentAddress)> = inventory
-        .hosts
-        .hosts()
-        .filter(|(name, host)| {
-            pattern.as_ref().is_none_or(|pattern| {
-                pattern.matches_text(name)
-                    || host.groups.iter().any(|group| pattern.matches_text(group))
-            })
-        })
-        .map(|(name, host)| (name.clone(), host.address.clone()))
-        .collect();
+    let host = |(name, host): (&String, &InventoryHost)| {
+        (name.clone(), host.groups.clone(), host.address.clone())
+    };
+    let hosts: Vec<(String, Vec<String>, AgentAddress)> =
+        inventory.hosts.hosts().map(host).collect();
+    let hosts = host_selection::select(options.pattern.as_deref(), hosts, |(name, groups, _)| {
+        (name, groups)
+    })?;
+    let hosts = hosts.into_iter().map(|(name, _, address)| (name, address)).collect();
     let client = user_client()?;
     let results = check_all(hosts, &client, Duration::from_secs(options.timeout))?;
     let bad = results

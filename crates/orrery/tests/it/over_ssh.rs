@@ -179,6 +179,10 @@ fn ping() -> Result<()> {
     let ran = project.expect(2, &["ping"])?;
     ran.shows(&["unreachable", "cannot connect", "reachable"])?;
     ran.says(&["help for web2: start its SSH server"])?;
+    project
+        .expect(1, &["ping", "web"])?
+        .says(&["no host and no group", "'*web*' selects web1, web2"])?;
+    project.expect(2, &["ping", "web*"])?.shows(&["web1", "web2"])?;
     let report = project.json(2, &["ping", "web2"])?;
     ensure!(report["items"][0]["state"] == "unreachable", "{report}");
     let report = project.json(0, &["ping", "web1"])?;
