@@ -42,7 +42,7 @@ pub use facts::{MachineFacts, MountFact};
 pub use limits::ConnectionLimits;
 pub use machines::{MachineDrift, SshMachines};
 pub use orrery_agent::protocol::Drift;
-pub use route::RouteSource;
+pub use route::{RouteSource, vault_secrets};
 pub use runtime::SshRuntime;
 pub use session::ConnectionState;
 pub use transport::SshTransport;

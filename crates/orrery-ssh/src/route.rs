@@ -121,6 +121,20 @@ pub(crate) fn secret_source(text: &str) -> SecretSource {
     }
 }
 
+/// Secrets of a server's vault without which nothing connects to an address; also those of its jump
+/// hosts.
+pub fn vault_secrets(address: &SshAddress) -> Vec<&str> {
+    let options = &address.options;
+    let own = [&options.identity_secret, &options.passphrase_secret, &options.password_secret];
+    let is_stored = |name: &&str| matches!(secret_source(name), SecretSource::Stored(_));
+    let mut found: Vec<&str> =
+        own.into_iter().flatten().map(String::as_str).filter(is_stored).collect();
+    if let Some(jump) = &options.jump {
+        found.extend(vault_secrets(jump));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +180,16 @@ mod tests {
         assert_eq!(hop.destination.user_known_hosts, [PathBuf::from("/data/known_hosts")]);
         assert!(hop.destination.global_known_hosts.is_empty());
         assert_eq!(hop.identity, Some(SecretSource::Stored("key".to_owned())));
+    }
+
+    #[test]
+    fn secrets_of_a_vault_are_those_of_all_hops() {
+        let address = "ssh://web1?identity_secret=key&sudo_secret=root&password_secret=env:PW";
+        assert_eq!(vault_secrets(&address.parse().unwrap()), ["key"]);
+        let mut address: SshAddress = "ssh://web1?identity_secret=file:/k".parse().unwrap();
+        assert!(vault_secrets(&address).is_empty());
+        address.options.jump = Some(Box::new("ssh://gate?password_secret=pw".parse().unwrap()));
+        assert_eq!(vault_secrets(&address), ["pw"]);
     }
 
     #[test]

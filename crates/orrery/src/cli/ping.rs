@@ -4,10 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
+use crate::remote::DeploymentChoice;
+
 /// Check that the hosts of the inventory are reached over SSH
 ///
 /// Connects to all hosts at once, and shows for each one its round trip, operating system, and how
 /// changes get their rights. Nothing is changed on them.
+///
+/// A host whose key or password is a secret of an environment is reached by its server only: its
+/// state is that of the server's connection, if the environment is selected.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,6 +29,8 @@ pub(crate) struct Ping {
     /// Project directory [default: the nearest parent with a project.yml]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) project: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) deployment: DeploymentChoice,
     /// Time limit for each host
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) timeout: u64,

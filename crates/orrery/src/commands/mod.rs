@@ -25,6 +25,7 @@ mod remote;
 mod report;
 mod sdk;
 mod server;
+mod server_ping;
 mod settle;
 mod version_upload;
 

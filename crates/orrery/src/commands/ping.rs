@@ -1,7 +1,7 @@
 //! `orrery ping`: connects to the hosts of the inventory, all at once.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orrery_base::lock::IgnorePoison;
@@ -9,7 +9,7 @@ use orrery_base::thread::spawn_named;
 use orrery_handlers::CancelToken;
 use orrery_handlers::target::{ExecLimits, Transport, TransportError};
 use orrery_model::{AgentAddress, InventoryHost, Privilege, SshAddress};
-use orrery_ssh::{MachineFacts, SshClient, SshTransport};
+use orrery_ssh::{MachineFacts, SshClient, SshTransport, vault_secrets};
 use serde::Serialize;
 
 use crate::cli::ping::Ping;
@@ -17,6 +17,7 @@ use crate::commands::host_selection;
 use crate::commands::hosts::read_inventory;
 use crate::commands::remote::show_list;
 use crate::commands::remote::table::Table;
+use crate::commands::server_ping::{self, KnownAgents, ServerUnknown};
 use crate::error::{CliError, finish};
 use crate::ssh::user_client;
 use crate::{Exit, output, style};
@@ -27,29 +28,54 @@ const PARALLEL_MAX: usize = 256;
 /// State of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum HostState {
+pub(super) enum HostState {
     Reachable,
     /// This machine, which needs no connection.
     Local,
     /// It is reached, but changes do not get their rights.
     NoPrivilege,
     Unreachable,
+    /// Only a server can connect to it, and its state there is not known.
+    NotChecked,
     /// The inventory gives it no machine.
     NoMachine,
 }
 
 /// Result of one host.
 #[derive(Debug, Serialize)]
-struct PingResult {
-    name: String,
-    address: String,
-    state: HostState,
-    latency_ms: Option<f64>,
+pub(super) struct PingResult {
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) state: HostState,
+    pub(super) latency_ms: Option<f64>,
     /// Way to the rights of root: `root`, `sudo`, `sudo with a password`, `doas`, or the user.
     privilege: Option<String>,
     facts: Option<MachineFacts>,
-    reason: Option<String>,
-    help: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) help: Option<String>,
+}
+
+impl PingResult {
+    pub(super) fn new(name: String, address: String) -> Self {
+        PingResult {
+            name,
+            address,
+            state: HostState::Reachable,
+            latency_ms: None,
+            privilege: None,
+            facts: None,
+            reason: None,
+            help: None,
+        }
+    }
+}
+
+/// A host of the inventory.
+#[derive(Clone, Debug)]
+struct Host {
+    name: String,
+    groups: Vec<String>,
+    address: AgentAddress,
 }
 
 pub(crate) fn ping(options: &Ping) -> Exit {
@@ -61,17 +87,30 @@ fn run(options: &Ping) -> Result<Exit, CliError> {
         Ok(inventory) => inventory,
         Err(exit) => return Ok(exit),
     };
-    let host = |(name, host): (&String, &InventoryHost)| {
-        (name.clone(), host.groups.clone(), host.address.clone())
+    let host = |(name, host): (&String, &InventoryHost)| Host {
+        name: name.clone(),
+        groups: host.groups.clone(),
+        address: host.address.clone(),
     };
-    let hosts: Vec<(String, Vec<String>, AgentAddress)> =
-        inventory.hosts.hosts().map(host).collect();
-    let hosts = host_selection::select(options.pattern.as_deref(), hosts, |(name, groups, _)| {
-        (name, groups)
+    let hosts: Vec<Host> = inventory.hosts.hosts().map(host).collect();
+    let hosts = host_selection::select(options.pattern.as_deref(), hosts, |host| {
+        (&host.name, &host.groups)
     })?;
-    let hosts = hosts.into_iter().map(|(name, _, address)| (name, address)).collect();
     let client = user_client()?;
-    let results = check_all(hosts, &client, Duration::from_secs(options.timeout))?;
+    let agents = match hosts.iter().any(|host| vault_secret(&host.address).is_some()) {
+        true => agents_of_server(options),
+        false => Ok(BTreeMap::new()),
+    };
+    let limit = Duration::from_secs(options.timeout);
+    let results = check_all(hosts, move |host| {
+        let Host { name, address, .. } = host;
+        match (&address, vault_secret(&address)) {
+            (AgentAddress::Ssh(address), Some(secret)) => {
+                server_ping::result(name, address, secret, &agents)
+            }
+            _ => check(name, &address, &client, limit),
+        }
+    })?;
     let bad = results
         .iter()
         .any(|result| !matches!(result.state, HostState::Reachable | HostState::Local));
@@ -83,12 +122,37 @@ fn run(options: &Ping) -> Result<Exit, CliError> {
     Ok(if bad { Exit::Pending } else { Exit::Done })
 }
 
+/// Secret of a server's vault that the connection to an address needs.
+fn vault_secret(address: &AgentAddress) -> Option<&str> {
+    match address {
+        AgentAddress::Ssh(address) => vault_secrets(address).into_iter().next(),
+        AgentAddress::Local | AgentAddress::Nowhere => None,
+    }
+}
+
+/// Agents of the selected environment.
+fn agents_of_server(options: &Ping) -> KnownAgents {
+    match options.deployment.remote(options.project.as_deref()) {
+        Ok(Some(of)) => server_ping::read_agents(&of),
+        Ok(None) => Err(ServerUnknown {
+            reason: "no server is selected".to_owned(),
+            help: Some(
+                "log in (`orrery login`) and select the environment (`orrery environment use`)"
+                    .to_owned(),
+            ),
+        }),
+        Err(CliError::Message { message, help }) => Err(ServerUnknown { reason: message, help }),
+        Err(error) => Err(ServerUnknown { reason: error.to_string(), help: None }),
+    }
+}
+
 fn row(result: &PingResult) -> Vec<String> {
     let state = match result.state {
         HostState::Reachable => "reachable",
         HostState::Local => "this machine",
         HostState::NoPrivilege => "no privilege",
         HostState::Unreachable => "unreachable",
+        HostState::NotChecked => "not checked",
         HostState::NoMachine => "none",
     };
     let latency = result.latency_ms.map_or(String::new(), |latency| format!("{latency:.1} ms"));
@@ -122,22 +186,22 @@ fn show_help(results: &[PingResult]) {
 
 /// Checks hosts in threads of their own; the result has their order.
 fn check_all(
-    hosts: Vec<(String, AgentAddress)>,
-    client: &Arc<SshClient>,
-    limit: Duration,
+    hosts: Vec<Host>,
+    check: impl Fn(Host) -> PingResult + Send + Sync + 'static,
 ) -> Result<Vec<PingResult>, CliError> {
     let count = hosts.len();
     let queue = Arc::new(Mutex::new(hosts.into_iter().enumerate()));
     let results = Arc::new(Mutex::new(Vec::with_capacity(count)));
+    let check = Arc::new(check);
     let mut threads = Vec::new();
     for _ in 0..count.min(PARALLEL_MAX) {
         let (queue, results) = (Arc::clone(&queue), Arc::clone(&results));
-        let client = Arc::clone(client);
+        let check = Arc::clone(&check);
         let thread = spawn_named("ping", move || {
             loop {
                 let next = queue.lock().ignore_poison().next();
-                let Some((at, (name, address))) = next else { return };
-                let result = check(name, &address, &client, limit);
+                let Some((at, host)) = next else { return };
+                let result = check(host);
                 results.lock().ignore_poison().push((at, result));
             }
         });
@@ -152,16 +216,7 @@ fn check_all(
 }
 
 fn check(name: String, address: &AgentAddress, client: &SshClient, limit: Duration) -> PingResult {
-    let mut result = PingResult {
-        name,
-        address: address.to_string(),
-        state: HostState::Reachable,
-        latency_ms: None,
-        privilege: None,
-        facts: None,
-        reason: None,
-        help: None,
-    };
+    let mut result = PingResult::new(name, address.to_string());
     let ssh = match address {
         AgentAddress::Local => {
             result.state = HostState::Local;

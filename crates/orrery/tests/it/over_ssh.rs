@@ -23,7 +23,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a changed host key is refused, and nothing is changed", changed_host_key),
         trial("a machine that disappears is said, and the next deploy finishes", disappears),
         trial("repair and destroy use the inventory as it is now", corrected_address),
+        trial("a command that must not be repeated is parked if its connection is lost", parked),
         trial("ping shows what is reached and why not", ping),
+        trial("ping says that only a server can use the secrets of its vault", ping_with_secrets),
         trial("a server reaches machines with secrets of the environment only", from_a_server),
     ]
 }
@@ -127,7 +129,7 @@ Text(host=web1, path="{{ root }}/after", content="x", requires=first)
     ensure!(ran.code == Some(2), "{:?} {}", ran.code, ran.said);
     // The command may have run: that is said, and nothing after it is done. A helper on the machine
     // and commands without one name the lost connection in their own words.
-    ran.says(&["the connection ", " was lost"])?;
+    ran.says(&["the connection ", " was lost", "the effect is unknown", "1 failed"])?;
     ensure!(!project.managed("after").exists());
     let ran = project.expect(2, &["deploy"])?;
     ran.says(&["cannot connect", "start its SSH server", "unavailable"])?;
@@ -191,6 +193,55 @@ fn ping() -> Result<()> {
     Ok(())
 }
 
+/// With `once`, a lost command may have done its work: it is not repeated, whatever happens.
+fn parked() -> Result<()> {
+    let mut one = TestSshd::start();
+    let mut project = ScratchProject::new(
+        r#"
+web1 = std::Host(name="web1", os=std::linux)
+exec::Run(host=web1, command=exec::in_shell("echo x >> {{ root }}/log; sleep 600"), once=true)
+"#,
+    )?;
+    write_inventory(&mut project, &[("web1", &one)])?;
+    let mut running = project.start(&["deploy"])?;
+    let log = project.managed("log");
+    until("the command starts", || Ok(log.exists() || running.has_ended()?))?;
+    one.kill();
+    let ran = running.wait()?;
+    ensure!(ran.code == Some(2), "{:?} {}", ran.code, ran.said);
+    ran.says(&["unknown effect", "orrery settle --done", "orrery settle --again"])?;
+    one.restart();
+    for command in ["deploy", "repair"] {
+        project.expect(2, &[command])?.says(&["unknown effect", "orrery settle"])?;
+        ensure!(project.read("log")? == "x\n", "it was repeated");
+    }
+    Ok(())
+}
+
+fn ping_with_secrets() -> Result<()> {
+    let sshd = TestSshd::start();
+    let mut project = ScratchProject::new("")?;
+    write_inventory(&mut project, &[("web1", &sshd)])?;
+    let inventory = fs::read_to_string(project.project().join("inventory.yml"))?;
+    let with = |secret: &str| {
+        inventory.replace("identity: ", "identity_secret: ").replace(&sshd.identity(), secret)
+    };
+    // Secrets of this machine.
+    project.write("inventory.yml", &with(&format!("file:{}", sshd.identity())))?;
+    project.expect(0, &["ping", "web1"])?.shows(&["reachable"])?;
+    project.set("DEPLOY_KEY", &fs::read_to_string(sshd.identity())?);
+    project.write("inventory.yml", &with("env:DEPLOY_KEY"))?;
+    project.expect(0, &["ping"])?.shows(&["reachable"])?;
+    // A secret of a vault, and no server.
+    project.write("inventory.yml", &with("deploy-key"))?;
+    let before = connections(&sshd);
+    let ran = project.expect(2, &["ping"])?;
+    ran.shows(&["not checked", "its secret deploy-key is in the vault of a server"])?;
+    ran.says(&["help for web1: log in (`orrery login`)", "name a key of yours"])?;
+    ensure!(connections(&sshd) == before, "{}", sshd.log());
+    Ok(())
+}
+
 fn from_a_server() -> Result<()> {
     let sshd = TestSshd::start();
     let mut world = World::new(false)?;
@@ -230,7 +281,14 @@ fn from_a_server() -> Result<()> {
     inventory("identity_secret: deploy-key")?;
     deploy(2, &["deploy-key"])?;
     world.done(&format!("orrery secret set deploy-key < {}", sshd.identity()))?;
+    // Only the server has the secret, and it has not connected yet.
+    let (text, ended) = world.run("cd model && orrery ping")?;
+    ensure!(ended == 2 && text.contains("not checked"), "{ended}: {text}");
     deploy(0, &["1 created"])?;
+    until("ping shows the state of the server's connection", || {
+        let (text, ended) = world.run("cd model && orrery ping")?;
+        Ok(ended == 0 && text.contains("reachable") && text.contains("as its server sees it"))
+    })?;
     ensure!(root.join("there").exists());
     ensure!(connections(&sshd) == 1, "{}", sshd.log());
     // The connection is used again.
