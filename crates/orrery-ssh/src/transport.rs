@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_handlers::target::{
     ExecLimits, InterruptCause, Output, RemoteProcess, Transport, TransportError,
@@ -23,6 +24,8 @@ use crate::session::{ConnectionState, Session, StartError};
 /// First and longest interval between looks at a cancellation flag, which has no notification.
 const POLL_FIRST: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(200);
+/// Time for which a refused password is not tried again: accounts are locked after some attempts.
+const REFUSAL_TTL: Duration = Duration::from_secs(30);
 /// Time that a cancelled command has to end on this side.
 const CANCEL_TIME: Duration = Duration::from_secs(6);
 
@@ -36,6 +39,8 @@ pub struct SshTransport {
     sudo_secret: Option<SecretSource>,
     /// Way to the rights of root, as found on the connection with this number.
     elevation: Mutex<Option<(u64, Elevation)>>,
+    /// Refusal of the password, with the connection and time.
+    refusal: Mutex<Option<(u64, Instant, TransportError)>>,
 }
 
 impl fmt::Debug for SshTransport {
@@ -53,6 +58,7 @@ impl SshTransport {
             privilege: options.sudo,
             sudo_secret: options.sudo_secret.as_deref().map(secret_source),
             elevation: Mutex::default(),
+            refusal: Mutex::default(),
         }
     }
 
@@ -167,7 +173,8 @@ impl SshTransport {
     }
 
     /// Returns the way to the rights of root. With a password, the machine is asked once per
-    /// connection if it wants it: a password that is not asked for would be input of the command.
+    /// connection if it wants it, and if it accepts it: a password that is not asked for would be
+    /// input of the command.
     fn elevation(&self, stop: &CancelToken) -> Result<Elevation, TransportError> {
         let plain = Elevation::without_password(self.privilege);
         let (Elevation::Sudo, Some(secret)) = (&plain, &self.sudo_secret) else {
@@ -178,6 +185,12 @@ impl SshTransport {
         {
             return Ok(elevation.clone());
         }
+        if let Some((generation, at, refusal)) = &*self.refusal.lock().ignore_poison()
+            && *generation == self.session.generation()
+            && at.elapsed() < REFUSAL_TTL
+        {
+            return Err(refusal.clone());
+        }
         let limits = ExecLimits { timeout: Some(Duration::from_secs(60)), output_bytes: 4096 };
         let probe = self.exec_as_user("sudo -n -- /bin/sh -c :", &limits, stop)?;
         let elevation = if probe.success() {
@@ -187,7 +200,16 @@ impl SshTransport {
                 let kind = TransportErrorKind::Refused;
                 TransportError::new(kind, &self.destination, error.to_string())
             })?;
-            Elevation::SudoWithPassword(password)
+            let elevation = Elevation::SudoWithPassword(password);
+            // Programs with an open input would wait: sudo asks for a wrong password again.
+            if let Err(error) = self.run(elevation.clone(), ":", &[], &limits, stop) {
+                if error.kind == TransportErrorKind::Refused {
+                    let refusal = (self.session.generation(), monotonic(), error.clone());
+                    *self.refusal.lock().ignore_poison() = Some(refusal);
+                }
+                return Err(error);
+            }
+            elevation
         };
         let found = (self.session.generation(), elevation.clone());
         *self.elevation.lock().ignore_poison() = Some(found);

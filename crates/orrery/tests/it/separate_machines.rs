@@ -381,7 +381,9 @@ end
     ensure!(target.machine.read("/srv/ops1") == "ops1" && inner.read("/srv/db1") == "db1");
     project.write("inventory.yml", &inventory(", sudo_secret: \"env:SUDO_PASSWORD\""))?;
     project.set("SUDO_PASSWORD", "wrong");
+    let began = Instant::now();
     project.expect(2, &["deploy"])?.says(&["sudo refuses to run commands"])?;
+    ensure!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
     ensure!(!target.machine.path("/srv/ada1").exists());
     project.set("SUDO_PASSWORD", PASSWORD);
     project.expect(0, &["deploy"])?;
