@@ -11,6 +11,7 @@ use orrery_handlers::target::{
     Group, Output, Ownership, RemovalMode, Request, Response, Result, Stat, User, check_path,
 };
 use orrery_handlers::{AgentMachine, CancelToken, Cause, Target, TargetError, TargetVerb};
+use orrery_model::MachineFacts;
 
 use crate::policy::Policy;
 
@@ -200,6 +201,11 @@ impl Target for PolicyTarget {
 
     fn sync(&self) -> Result<()> {
         self.target.sync()
+    }
+
+    /// Allowed by the resource type: the caller does not choose the commands.
+    fn machine_facts(&self, stop: &CancelToken) -> Result<MachineFacts> {
+        self.target.machine_facts(stop)
     }
 
     /// Runs the program by its full path, as it was checked.

@@ -24,6 +24,7 @@ mod file;
 mod handler;
 mod handler_run;
 mod http;
+mod machine_facts;
 mod ownership;
 mod package;
 mod read_ahead_window;
@@ -75,4 +76,5 @@ fn register_all(registry: &mut Registry) {
     agent_config::register(registry);
     cron::register(registry);
     http::register(registry);
+    machine_facts::register(registry);
 }

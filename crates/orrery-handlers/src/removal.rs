@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use orrery_base::lock::IgnorePoison;
 use orrery_model::{
-    DeployedResource, HandlerSupport, Inventory, PathIndex, Placement, ResourceId, flatten_path,
-    purged,
+    DeployedResource, HandlerSupport, Inventory, MACHINE_FACTS_ENTITY, PathIndex, Placement,
+    ResourceId, flatten_path, purged,
 };
 
 use crate::registry::Registry;
@@ -97,7 +97,10 @@ impl HandlerSupport for HandlerCapabilities {
     fn can_preexist(&self, entity: &str) -> bool {
         !matches!(
             entity,
-            "std::AgentConfig" | "std::testing::NullResource" | "std::testing::ScriptedResource"
+            "std::AgentConfig"
+                | MACHINE_FACTS_ENTITY
+                | "std::testing::NullResource"
+                | "std::testing::ScriptedResource"
         )
     }
 
@@ -133,7 +136,8 @@ impl Unmanaged {
         handlers: &dyn HandlerSupport,
     ) -> Self {
         let mut unmanaged = Unmanaged::default();
-        for DeployedResource { resource, was_managed, is_adopted, .. } in remnants {
+        for remnant in remnants.iter().filter(|remnant| remnant.leaves_a_trace()) {
+            let DeployedResource { resource, was_managed, is_adopted, .. } = remnant;
             let id = &resource.id;
             if desired.has(id) {
                 continue;

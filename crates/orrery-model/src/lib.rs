@@ -11,6 +11,7 @@ mod handler_support;
 mod host_inventory;
 mod id;
 mod install_script;
+mod machine_facts;
 mod offered_type;
 mod outcome;
 mod paths;
@@ -40,6 +41,10 @@ pub use host_inventory::{
 };
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use install_script::{AGENT_UNIT, InstallScript, InstallScriptError, ProgramSource};
+pub use machine_facts::{
+    MACHINE_FACTS_ENTITY, MACHINE_FACTS_PROBE, MACHINE_FACTS_SCRIPT, MachineFacts, MountFact,
+    machine_facts_object,
+};
 pub use offered_type::{OfferError, OfferedType};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
 pub use paths::{PathCollision, PathIndex, flatten_path, normalize_path, path_collisions};

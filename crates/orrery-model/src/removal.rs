@@ -10,7 +10,10 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::paths::identifying_path;
-use crate::{Attributes, HandlerSupport, PathIndex, Resource, ResourceFlags, ResourceId};
+use crate::{
+    Attributes, HandlerSupport, MACHINE_FACTS_ENTITY, PathIndex, Resource, ResourceFlags,
+    ResourceId,
+};
 
 /// Attribute that is true if a resource must not exist.
 const PURGED: &str = "purged";
@@ -28,6 +31,13 @@ pub struct DeployedResource {
     pub was_managed: bool,
     /// True if no deploy is known to have created it: its first recorded deploy found it in place.
     pub is_adopted: bool,
+}
+
+impl DeployedResource {
+    /// False for a resource that is only read: without it, nothing is left to manage.
+    pub fn leaves_a_trace(&self) -> bool {
+        self.resource.id.entity() != MACHINE_FACTS_ENTITY
+    }
 }
 
 /// Reason that a resource is not removed.
@@ -147,8 +157,10 @@ pub fn plan_removal(
     handlers: &dyn HandlerSupport,
 ) -> Removal {
     let wanted_ids: BTreeSet<&ResourceId> = desired.iter().map(|resource| &resource.id).collect();
-    let unwanted: Vec<&DeployedResource> =
-        deployed.iter().filter(|one| !wanted_ids.contains(&one.resource.id)).collect();
+    let unwanted: Vec<&DeployedResource> = deployed
+        .iter()
+        .filter(|one| !wanted_ids.contains(&one.resource.id) && one.leaves_a_trace())
+        .collect();
     if unwanted.is_empty() {
         return Removal { resources: desired, ..Removal::default() }.sorted();
     }
@@ -419,6 +431,16 @@ mod tests {
     fn requires_of<'a>(removal: &'a Removal, name: &str) -> Vec<&'a str> {
         let found = removal.resources.iter().find(|one| one.id == id(name)).unwrap();
         names(&found.requires)
+    }
+
+    #[test]
+    fn what_is_only_read_is_neither_removed_nor_kept() {
+        let facts = DeployedResource {
+            resource: Resource::machine_facts("localhost").unwrap(),
+            ..deployed_resource("/a", &[])
+        };
+        let removal = plan_removal(Vec::new(), &[facts, deployed_resource("/a", &[])], &All);
+        assert_eq!((names(&removal.removed), removal.kept.len()), (vec!["/a"], 0));
     }
 
     #[test]

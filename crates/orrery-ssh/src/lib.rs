@@ -38,7 +38,6 @@ mod user_config;
 pub use breaker::Circuit;
 pub use client::SshClient;
 pub use error::{ConnectError, CredentialError, HostKeyError};
-pub use facts::{MachineFacts, MountFact};
 pub use limits::ConnectionLimits;
 pub use machines::{MachineDrift, SshMachines};
 pub use orrery_agent::protocol::Drift;

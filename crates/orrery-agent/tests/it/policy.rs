@@ -49,6 +49,17 @@ fn only_listed_types_are_accepted() {
     }
 }
 
+/// The type is enough: a listed shell would allow everything.
+#[test]
+fn facts_of_the_machine_need_no_listed_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut harness = harness(directory.path(), "types = [\"std::MachineFacts\"]");
+    harness.send(&command("std::MachineFacts", "name", "web1", &json!({})));
+    let outcome = harness.result().outcome;
+    assert_eq!(outcome.status, OutcomeStatus::Deployed, "{:?}", outcome.log);
+    assert!(outcome.facts.iter().any(|fact| fact.name == "kernel" && fact.value == "Linux"));
+}
+
 #[test]
 fn files_are_changed_only_below_listed_paths() {
     let directory = tempfile::tempdir().unwrap();

@@ -34,9 +34,16 @@ pub use permit::{Moment, Permit};
 pub use shell::{LocalShell, ShellTarget};
 pub use transport::{ExecLimits, ProcessControl, RemoteProcess, Transport};
 
+use std::time::Duration;
+
+use orrery_model::{MACHINE_FACTS_SCRIPT, MachineFacts};
+
 use crate::drift::DriftWatch;
 use crate::error::{Cause, TargetError, TargetVerb};
 pub use crate::transport_error::{InterruptCause, TransportError, TransportErrorKind};
+
+/// Time limit of the script that collects facts.
+const FACTS_TIME: Duration = Duration::from_secs(60);
 
 pub type Result<T> = std::result::Result<T, TargetError>;
 
@@ -198,6 +205,14 @@ pub trait Target: Send + Sync {
 
     /// Runs a command until it ends or `stop` is triggered, which ends its whole process group.
     fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output>;
+
+    /// Collects the facts of the machine. Only reads, by a script that the caller cannot choose.
+    fn machine_facts(&self, stop: &CancelToken) -> Result<MachineFacts> {
+        let mut script = CommandLine::shell(MACHINE_FACTS_SCRIPT).plain();
+        script.timeout = Some(FACTS_TIME);
+        let output = self.run(&script, stop)?;
+        Ok(MachineFacts::parse(&output.stdout_text()))
+    }
 
     /// Sends an HTTP request from the target.
     fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response>;

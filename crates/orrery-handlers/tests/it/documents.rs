@@ -9,7 +9,7 @@ use orrery_handlers::Registry;
 const PAGE: &str = include_str!("../../../../docs/guide/resources.md");
 
 /// A model with one instance of every entity that has a handler.
-const INSTANCES: [(&str, &str); 15] = [
+const INSTANCES: [(&str, &str); 16] = [
     ("cron::Cronjob", r#"host=host, name="a", user="root", schedule="@daily", command="x""#),
     ("exec::Run", r#"host=host, command=exec::in_shell("a b")"#),
     ("http::Request", r#"name="a", url="http://example.org/""#),
@@ -18,6 +18,7 @@ const INSTANCES: [(&str, &str); 15] = [
     ("std::DefaultDirectory", r#"host=host, path="/e""#),
     ("std::Directory", r#"host=host, path="/d", mode=755, owner="root", group="root""#),
     ("std::File", r#"host=host, path="/f", mode=644, owner="root", group="root", content="x""#),
+    ("std::MachineFacts", r#"name="web3""#),
     ("std::Package", r#"host=host, name="a", state="latest""#),
     ("std::Service", r#"host=host, name="a", state="running", onboot=true"#),
     ("std::Symlink", r#"host=host, source="/s", target="/t""#),

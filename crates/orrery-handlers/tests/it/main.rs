@@ -9,6 +9,7 @@ mod files;
 mod harness;
 mod laws;
 mod lost_changes;
+mod machine_facts;
 mod machines;
 mod packages;
 mod partial;

@@ -8,8 +8,8 @@ use orrery_base::lock::IgnorePoison;
 use orrery_base::thread::spawn_named;
 use orrery_handlers::CancelToken;
 use orrery_handlers::target::{ExecLimits, Transport, TransportError};
-use orrery_model::{AgentAddress, InventoryHost, Privilege, SshAddress};
-use orrery_ssh::{MachineFacts, SshClient, SshTransport, vault_secrets};
+use orrery_model::{AgentAddress, InventoryHost, MachineFacts, Privilege, SshAddress};
+use orrery_ssh::{SshClient, SshTransport, vault_secrets};
 use serde::Serialize;
 
 use crate::cli::ping::Ping;
