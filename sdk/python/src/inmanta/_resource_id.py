@@ -14,6 +14,12 @@ _ID_PATTERN = re.compile(
     r"(?P<type>[\w-]+(?:::[\w-]+)+)\[(?P<agent>[^,]+),(?P<attribute>[^=]+)=(?P<value>[^\]]+)\](?:,v=(?P<version>\d+))?$"
 )
 
+# Values of resources that no Python class defines, such as commands, may have brackets.
+_REQUIREMENT_PATTERN = re.compile(
+    r"(?P<type>[\w-]+(?:::[\w-]+)+)\[(?P<agent>[^,]+),(?P<attribute>[^=]+)=(?P<value>.+)\](?:,v=(?P<version>\d+))?\Z",
+    re.DOTALL,
+)
+
 
 class Id:
     """The id of a resource: `Type[agent,attribute=value]`, optionally with a version."""
@@ -141,6 +147,19 @@ class Id:
         if version is None:
             version = int(match["version"] or 0)
         return cls(match["type"], match["agent"], match["attribute"], match["value"], version)
+
+    @classmethod
+    def _parse_requirement(cls, resource_id: str) -> Id:
+        """Reads the id of a requirement, whose type may have no class in Python."""
+        try:
+            return cls.parse_id(resource_id)
+        except ValueError:
+            match = _REQUIREMENT_PATTERN.match(resource_id)
+            if match is None:
+                raise
+        parsed = cls(match["type"], match["agent"], match["attribute"], "", int(match["version"] or 0))
+        parsed._attribute_value = match["value"]
+        return parsed
 
     @classmethod
     def parse_resource_version_id(cls, resource_id: str) -> Id:

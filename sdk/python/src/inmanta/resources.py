@@ -357,7 +357,8 @@ class Resource(metaclass=ResourceMeta):
         created = resource_cls(identifier)
         created.populate(dict(obj_map), force_fields=True)
         created.requires = {
-            entry if isinstance(entry, Id) else Id.parse_id(entry) for entry in obj_map.get("requires", ())
+            entry if isinstance(entry, Id) else Id._parse_requirement(entry)
+            for entry in obj_map.get("requires", ())
         }
         return created
 

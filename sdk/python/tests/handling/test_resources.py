@@ -263,3 +263,17 @@ def test_unknown_values_are_noted(pair: type[Resource]) -> None:
     read = Resource.deserialize(exported())
     read.value = Unknown(None)  # type: ignore[attr-defined]
     assert read.unknowns == {"value"}
+
+
+def test_a_requirement_of_another_handler_may_have_brackets() -> None:
+    @resource("t::Follows", agent="a", id_attribute="n")
+    class Follows(Resource):
+        fields = ("n",)
+
+    command = 'exec::Run[a,command=sh -c "[ -e x ] &&\necho [1]"]'
+    fields = {name: True for name in BASE}
+    created = Resource.deserialize({"id": "t::Follows[a,n=1],v=2", "n": "1", "requires": [command], **fields})
+    assert [str(entry) for entry in created.requires] == [command]
+    assert created.serialize()["requires"] == [command]
+    with pytest.raises(ValueError, match="Invalid id"):
+        Resource.deserialize({"id": "t::Follows[a,n=1]", "n": "1", "requires": ["exec::Run[a]"], **fields})
