@@ -24,6 +24,7 @@ mod effects;
 mod engine;
 mod engine_clock;
 mod engine_handle;
+mod fact_collection;
 mod fact_watch;
 mod host_config;
 mod interrupted;
@@ -58,6 +59,7 @@ pub use concurrency::WorkerLimits;
 pub use deferred_handler::BackgroundSetup;
 pub use engine::Engine;
 pub use engine_handle::EngineHandle;
+pub use fact_collection::collect_facts;
 pub use host_config::{HostConfig, HostSetupError};
 pub use interrupted::record_interrupted;
 pub use placement::{

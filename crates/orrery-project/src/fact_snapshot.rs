@@ -85,11 +85,39 @@ impl Facts for FactSnapshot {
     fn fact(&self, id: &str, name: &str) -> Option<String> {
         self.value(id, name).map(str::to_owned)
     }
+
+    fn facts_with(&self, id: &str, probe: &str) -> Option<BTreeMap<String, String>> {
+        self.value(id, probe)?;
+        let of_resource = (id.to_owned(), String::new())..;
+        let all = self.values.range(of_resource).take_while(|((resource, _), _)| resource == id);
+        Some(all.map(|((_, name), value)| (name.clone(), value.clone())).collect())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn facts_of_a_machine_are_unknown_together() {
+        let id = "std::MachineFacts[a,name=a]";
+        let fact = |resource: &str, name: &str| {
+            (Some(resource.to_owned()), name.to_owned(), "x".to_owned())
+        };
+        let known = FactSnapshot::new([
+            fact(id, "kernel"),
+            fact(id, "os"),
+            fact("std::MachineFacts[b,name=b]", "os"),
+            (None, "zone".to_owned(), "eu".to_owned()),
+        ]);
+        let names: Vec<String> =
+            known.facts_with(id, "kernel").unwrap_or_default().into_keys().collect();
+        assert_eq!(names, ["kernel", "os"]);
+        assert!(known.unknowns().is_empty(), "facts that a machine does not tell are not awaited");
+        assert_eq!(known.facts_with("std::MachineFacts[b,name=b]", "kernel"), None);
+        let unknowns = known.unknowns();
+        assert_eq!((unknowns.len(), &*unknowns[0].name), (1, "kernel"));
+    }
 
     #[test]
     fn lookups_without_a_value_are_unknown() {

@@ -11,7 +11,7 @@ const DESCRIPTION: &str = "project.yml";
 pub const MAIN_FILE: &str = "main.cf";
 
 /// A project that was found. Its `project.yml` is read once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FoundProject {
     /// Directory, as it was named or found.
     pub directory: PathBuf,

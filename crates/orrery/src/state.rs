@@ -1,5 +1,6 @@
 //! Local deployment state of a project.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +9,8 @@ use clap::{Args, ValueHint};
 use orrery_compiler::plugins::Facts;
 use orrery_handlers::clock::now;
 use orrery_project::STATE_DIRECTORY;
-use orrery_store::{Holder, Store, StoreError};
+use orrery_server::app::parameters::FACT_EXPIRY;
+use orrery_store::{Holder, Store, StoreError, StoredParameter};
 
 const FILE: &str = "state.db";
 
@@ -38,7 +40,7 @@ impl StateOptions {
     }
 
     /// Facts of deployed resources, read when a model needs one.
-    pub(crate) fn facts(&self, project: &Path) -> Arc<dyn Facts> {
+    pub(crate) fn facts(&self, project: &Path) -> Arc<StoredFacts> {
         Arc::new(StoredFacts { file: self.file(project), store: OnceLock::new() })
     }
 
@@ -49,7 +51,7 @@ impl StateOptions {
 }
 
 /// Facts in the state of a project; none if there is no state yet.
-struct StoredFacts {
+pub(crate) struct StoredFacts {
     file: PathBuf,
     store: OnceLock<Option<Store>>,
 }
@@ -60,16 +62,38 @@ impl fmt::Debug for StoredFacts {
     }
 }
 
-impl Facts for StoredFacts {
-    fn fact(&self, id: &str, name: &str) -> Option<String> {
+impl StoredFacts {
+    fn of_resource(&self, id: &str) -> Vec<StoredParameter> {
         let open = || {
             let opened = self.file.exists().then(|| Store::open_read_only(&self.file))?;
             opened.inspect_err(|error| tracing::warn!(%error, "cannot read facts")).ok()
         };
-        let store = self.store.get_or_init(open).as_ref()?;
+        let Some(store) = self.store.get_or_init(open) else { return Vec::new() };
         let known =
             store.environments().ensure_default().and_then(|of| store.parameters().facts(of, id));
         let known = known.inspect_err(|error| tracing::warn!(%error, "cannot read facts"));
-        known.ok()?.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
+        known.unwrap_or_default()
+    }
+
+    /// Facts of a resource by name.
+    pub(crate) fn values(&self, id: &str) -> BTreeMap<String, String> {
+        self.of_resource(id).into_iter().map(|fact| (fact.name, fact.value)).collect()
+    }
+
+    /// True if there are facts of a resource, and none has expired.
+    pub(crate) fn are_fresh(&self, id: &str) -> bool {
+        let (facts, now) = (self.of_resource(id), now());
+        !facts.is_empty()
+            && facts.iter().all(|fact| !fact.expires || fact.updated + FACT_EXPIRY >= now)
+    }
+}
+
+impl Facts for StoredFacts {
+    fn fact(&self, id: &str, name: &str) -> Option<String> {
+        self.of_resource(id).into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
+    }
+
+    fn facts_with(&self, id: &str, probe: &str) -> Option<BTreeMap<String, String>> {
+        Some(self.values(id)).filter(|values| values.contains_key(probe))
     }
 }

@@ -20,7 +20,8 @@ const CALLS_MAX: usize = 256;
 const SEARCHED_MAX: usize = 4_096;
 
 /// Built-in plugins with side effects, or that call other plugins.
-const WITH_EFFECTS: [&str; 6] = [
+const WITH_EFFECTS: [&str; 7] = [
+    "std::facts",
     "std::generate_password",
     "std::get_env",
     "std::getfact",

@@ -247,6 +247,11 @@ impl PluginContext for CallContext<'_, '_> {
         self.evaluator.system.facts()
     }
 
+    fn request_machine_facts(&mut self, machine: &str) {
+        let loc = self.evaluator.program.expr(self.expr).loc;
+        self.evaluator.machines.entry(machine.to_owned()).or_insert(loc);
+    }
+
     fn server(&self) -> Option<&ServerEnvironmentInfo> {
         self.evaluator.system.server()
     }

@@ -1,5 +1,7 @@
 //! Result of a run: instances, the values of their cells, and the origins of requirements.
 
+use std::collections::BTreeMap;
+
 use orrery_syntax::ast::Loc;
 use rustc_hash::FxHashMap;
 
@@ -25,6 +27,8 @@ pub(crate) struct Graph {
     pub(crate) instances: Vec<Instance>,
     pub(crate) requires: Option<AttributeId>,
     pub(super) requirements: Vec<Requirement>,
+    /// Machines whose facts the model reads, with the location of the first call.
+    pub(crate) machines: BTreeMap<String, Loc>,
 }
 
 impl Graph {

@@ -27,7 +27,7 @@ mod schedule;
 mod undefined_names;
 mod validate;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use orrery_model::FieldRule;
 use orrery_syntax::Symbol;
@@ -356,6 +356,8 @@ pub struct Evaluator<'p> {
     /// The `requires` relation and the origins of its members.
     requires: Option<AttributeId>,
     requirements: Vec<graph::Requirement>,
+    /// Machines whose facts the model reads, with the first call.
+    machines: BTreeMap<String, Loc>,
     /// Reusable text buffer.
     scratch: String,
 }
@@ -418,6 +420,7 @@ impl<'p> Evaluator<'p> {
             self_symbol: program.interner.get("self").unwrap_or(Symbol(u32::MAX)),
             requires: graph::requires_of(program),
             requirements: Vec::new(),
+            machines: BTreeMap::new(),
             scratch: String::new(),
         };
         for _ in 0..program.globals {
@@ -449,8 +452,8 @@ impl<'p> Evaluator<'p> {
 
     /// Extracts the result of the run and drops the rest.
     pub(crate) fn into_graph(self) -> Graph {
-        let Evaluator { heap, cells, instances, requires, requirements, .. } = self;
-        Graph { heap, cells, instances, requires, requirements }
+        let Evaluator { heap, cells, instances, requires, requirements, machines, .. } = self;
+        Graph { heap, cells, instances, requires, requirements, machines }
     }
 
     pub fn instance_count(&self) -> usize {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use orrery_model::{Resource, ResourceId, ResourceType};
+use orrery_syntax::ast::Loc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::InstanceView;
@@ -323,7 +324,9 @@ impl<'m, 'd> Assembly<'m, 'd> {
     pub(super) fn complete(mut self) -> ExportResult {
         self.leave_out_cycles();
         self.leave_out_dependents();
-        let exported = self.finish();
+        let machines = self.machine_facts();
+        let mut exported = self.finish();
+        exported.add_missing(machines);
         tracing::debug!(
             resources = exported.resources.len(),
             problems = exported.problems.len(),
@@ -331,6 +334,17 @@ impl<'m, 'd> Assembly<'m, 'd> {
             "exported"
         );
         exported
+    }
+
+    /// Resources with the facts of the machines that the model asked for.
+    fn machine_facts(&mut self) -> Vec<Resource> {
+        let model = self.drafter.model;
+        let resource = |(machine, &loc): (&String, &Loc)| {
+            let resource = Resource::machine_facts(machine).ok()?;
+            let source = Some(self.drafter.location_of(loc).source);
+            Some(Resource { source, ..resource })
+        };
+        model.graph.machines.iter().filter_map(resource).collect()
     }
 
     pub(super) fn leave_out_cycles(&mut self) {

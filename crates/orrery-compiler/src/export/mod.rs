@@ -70,6 +70,18 @@ impl ExportResult {
         named.len() + unnamed
     }
 
+    /// Adds resources that the model does not have itself.
+    fn add_missing(&mut self, resources: Vec<Resource>) {
+        let known = self.resources.len();
+        for resource in resources {
+            let same = self.resources[..known].binary_search_by(|one| one.id.cmp(&resource.id));
+            if same.is_err() {
+                self.resources.push(resource);
+            }
+        }
+        self.resources.sort_by(|one, other| one.id.cmp(&other.id));
+    }
+
     /// Resources of the model that the version lacks.
     pub fn left_out_resources(&self) -> ExcludedResources {
         let mut found = ExcludedResources::default();

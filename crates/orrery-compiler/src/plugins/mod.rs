@@ -16,12 +16,14 @@ mod ip;
 mod json;
 mod late_values;
 mod lists;
+mod machines;
 mod network;
 mod reflection;
 mod strings;
 mod template;
 mod validate;
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use orrery_python::PyError;
@@ -176,6 +178,8 @@ pub trait PluginContext {
     fn environment_variable(&self, name: &str) -> Option<String>;
     /// Facts of deployed resources; `None` if nothing is ever deployed.
     fn facts(&self) -> Option<&dyn Facts>;
+    /// Adds the resource that provides the facts of a machine to the export.
+    fn request_machine_facts(&mut self, machine: &str);
     /// The server environment that the model is compiled for, if any.
     fn server(&self) -> Option<&ServerEnvironmentInfo>;
     /// The resource identity of an instance: declared by its own entity or its nearest declared
@@ -191,6 +195,9 @@ pub trait PluginContext {
 pub trait Facts: std::fmt::Debug + Send + Sync {
     /// Looks up a fact by resource id and name.
     fn fact(&self, id: &str, name: &str) -> Option<String>;
+
+    /// All facts of a resource, if `probe` is one of them: a lookup of `probe`.
+    fn facts_with(&self, id: &str, probe: &str) -> Option<BTreeMap<String, String>>;
 }
 
 /// Components of a resource id.
@@ -320,6 +327,7 @@ pub fn native_plugins() -> &'static [NativePlugin] {
             ip::PLUGINS,
             json::PLUGINS,
             lists::PLUGINS,
+            machines::PLUGINS,
             network::PLUGINS,
             late_values::PLUGINS,
             reflection::PLUGINS,

@@ -3,6 +3,7 @@
 mod code;
 mod exclusions;
 mod identity;
+mod machine_facts;
 mod models;
 mod pages;
 mod properties;

@@ -34,6 +34,8 @@ pub(crate) struct Memory {
     pub(crate) names: BTreeMap<String, InstanceId>,
     pub(crate) printed: Vec<String>,
     pub(crate) warnings: Vec<String>,
+    /// Machines whose facts were requested.
+    pub(crate) machines: Vec<String>,
     pub(crate) variables: BTreeMap<String, Slot>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) files: BTreeMap<String, String>,
@@ -359,6 +361,10 @@ impl PluginContext for Memory {
 
     fn facts(&self) -> Option<&dyn Facts> {
         None
+    }
+
+    fn request_machine_facts(&mut self, machine: &str) {
+        self.machines.push(machine.to_owned());
     }
 
     fn server(&self) -> Option<&ServerEnvironmentInfo> {

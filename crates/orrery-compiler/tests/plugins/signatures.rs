@@ -6,11 +6,12 @@ use serde_json::{Value as Json, json};
 const RECORDED: &str = include_str!("../recorded/signatures.json");
 
 /// Plugins that only Orrery has.
-const OWN: [&str; 4] = [
+const OWN: [&str; 5] = [
     "agents::install_script",
     "std::create_command_reference",
     "std::create_file_reference",
     "std::create_secret_reference",
+    "std::facts",
 ];
 
 fn description(plugin: &NativePlugin) -> Json {

@@ -1,5 +1,6 @@
 //! Tests of the public interface: projects in temporary directories, compiled and exported.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -111,6 +112,10 @@ struct NoFacts;
 
 impl Facts for NoFacts {
     fn fact(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
+
+    fn facts_with(&self, _: &str, _: &str) -> Option<BTreeMap<String, String>> {
         None
     }
 }

@@ -48,6 +48,7 @@ mod isolation;
 mod known_differences;
 mod liveness;
 mod locking;
+mod machine_facts;
 mod machines;
 mod messages;
 mod models;
@@ -137,6 +138,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
     trials.extend(machines::trials());
+    trials.extend(machine_facts::trials());
     trials.extend(separate_machines::trials());
     trials.extend(recovery::trials());
     trials.extend(over_ssh::trials());

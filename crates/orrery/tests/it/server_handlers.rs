@@ -85,7 +85,7 @@ impl Scene {
     }
 
     /// Number of compiles with a trigger of this kind.
-    fn compiles(&self, kind: &str) -> Result<usize> {
+    pub(crate) fn compiles(&self, kind: &str) -> Result<usize> {
         let all = self.get("compiles")?;
         let all = all["items"].as_array().context("no compiles")?;
         Ok(all.iter().filter(|one| one["metadata"]["type"] == kind).count())

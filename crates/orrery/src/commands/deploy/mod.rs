@@ -7,6 +7,7 @@ mod edits;
 pub(super) mod follow_operation;
 mod handlers;
 mod local_run;
+mod machine_facts;
 pub(super) mod new_attributes;
 pub(super) mod on_server;
 mod plan;
@@ -65,6 +66,7 @@ use crate::{Exit, output, style};
 
 use declared_agents::DeclaredAgents;
 use handlers::{Handlers, LocalPaths};
+use machine_facts::FactCollection;
 
 /// Reports an error with all its causes.
 pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
@@ -105,22 +107,18 @@ pub(super) fn prepare(
     quiet: bool,
     state: &StateOptions,
 ) -> Result<DeployableProject, Exit> {
-    prepare_found(given.find(), given.request(limits), quiet, state)
+    prepare_found(given.find(), &|| given.request(limits), quiet, state)
 }
 
 /// Compiles and exports the project, and shows its errors.
 fn prepare_found(
     found: Result<FoundProject, Box<CompileError>>,
-    request: ProjectRequest,
+    request: &dyn Fn() -> ProjectRequest,
     quiet: bool,
     state: &StateOptions,
 ) -> Result<DeployableProject, Exit> {
     let mut compiled = match found {
-        Ok(project) => {
-            let facts = FactSource::Deployed(state.facts(&project.directory));
-            let export = ExportMode::Resources(DeployingMachine::This);
-            orrery_project::compile(project, ProjectRequest { facts, export, ..request })
-        }
+        Ok(project) => compile_with_facts(&project, request, state),
         Err(error) => CompiledProject::not_found(error),
     };
     let printer = ProjectPrinter::new(&compiled, false);
@@ -159,6 +157,24 @@ fn prepare_found(
     };
     compiled.finish();
     Ok(deployable)
+}
+
+/// Compiles a project; again if it needs facts that machines first have to tell.
+fn compile_with_facts(
+    project: &FoundProject,
+    request: &dyn Fn() -> ProjectRequest,
+    state: &StateOptions,
+) -> CompiledProject {
+    let mut collection = FactCollection::new(state.facts(&project.directory));
+    loop {
+        let facts = FactSource::Deployed(collection.facts());
+        let export = ExportMode::Resources(DeployingMachine::This);
+        let request = ProjectRequest { facts, export, ..request() };
+        let compiled = orrery_project::compile(project.clone(), request);
+        if !collection.collect(&compiled) {
+            return compiled;
+        }
+    }
 }
 
 /// The open local store, its only environment, and the lease.
@@ -228,7 +244,7 @@ pub(super) fn prepare_and_open(
             // Without a thread, the store is opened later.
             std::thread::Builder::new().name("opener".to_owned()).spawn_scoped(scope, read).ok()
         });
-        let prepared = prepare_found(found, given.request(limits), quiet, state);
+        let prepared = prepare_found(found, &|| given.request(limits), quiet, state);
         let opened = opening.and_then(|thread| thread.join().ok());
         Ok((prepared?, opened))
     })

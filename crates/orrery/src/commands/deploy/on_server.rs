@@ -22,6 +22,7 @@ use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
 use super::follow_operation::{FollowedOperation, number};
+use super::machine_facts;
 use super::plan_report::PlanFormat;
 use super::prune;
 use super::unmanaged::Unmanaged;
@@ -61,8 +62,19 @@ fn try_deploy(
     refuse_if_halted(of)?;
     refuse_selection(&deploy_options.selection)?;
     let binding = deploy_options.takeover.upload_binding();
-    let new = VersionUpload { info: info(message), binding, ..VersionUpload::default() };
-    deploy_upload(of, deploy_options, push_options(deploy_options).prepare_upload(of, new)?, None)
+    let new = || VersionUpload { info: info(message), binding, ..VersionUpload::default() };
+    let push = push_options(deploy_options);
+    let prepared = push.prepare_upload(of, new())?;
+    let missing = machine_facts::missing(&prepared.0);
+    let exit = deploy_upload(of, deploy_options, prepared, None)?;
+    // A server with the model compiles again by itself, and --json prints one report.
+    let compiles_here = of.details().is_ok_and(|details| details.repository.is_empty());
+    let may_learn = exit == Exit::Pending && !missing.is_empty() && !deploy_options.json;
+    if !may_learn || !compiles_here || !machine_facts::has_learned(of, &missing)? {
+        return Ok(exit);
+    }
+    output::print_status("machines have told their facts: compiling again");
+    deploy_upload(of, deploy_options, push.prepare_upload(of, new())?, None)
 }
 
 /// Rejects a selection: a server cannot deploy a part of a version.
