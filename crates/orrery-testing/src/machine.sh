@@ -19,7 +19,7 @@ rm -f /etc/resolv.conf
 : >/etc/resolv.conf
 echo "127.0.0.1 localhost $name" >/etc/hosts
 echo "$name" >/proc/sys/kernel/hostname
-for directory in /home /root /srv /tmp /var/tmp /var/lib/sudo; do
+for directory in /home /root /srv /tmp /var/cache /var/tmp /var/lib/sudo; do
     if [ -d "$directory" ]; then mount -t tmpfs -o mode=755 tmpfs "$directory"; fi
 done
 chmod 1777 /tmp /var/tmp

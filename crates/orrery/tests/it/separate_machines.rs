@@ -1,10 +1,11 @@
 //! Machines in network namespaces, with real SSH servers and remote agents: one model, links that
-//! are cut while commands run, privilege by sudo, and a jump host.
+//! are cut while commands and handlers in Python run, privilege by sudo, and a jump host.
 //!
-//! Every command appends to a journal on its own machine, which shows what really ran.
+//! Every command and every handler in Python appends to a journal on its own machine, which shows
+//! what really ran.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,12 +21,25 @@ use crate::server_kills::until;
 /// Commands of each machine, and the time that each takes.
 const COMMANDS: usize = 8;
 const COMMAND_SECONDS: f32 = 0.4;
-/// The command of each machine that goes on only when all links are cut.
+/// The command of each machine over SSH that goes on only when all links are cut. On agents, a
+/// handler in Python does.
 const HELD_AT: usize = 3;
+/// Resources of each machine that handlers of the project's own module manage.
+const PYTHON: [&str; 4] = ["before", "middle", "after", "uploaded"];
+const MODULE: [(&str, &str); 3] = [
+    ("module.yml", include_str!("apart/module.yml")),
+    ("model/_init.cf", include_str!("apart/model/_init.cf")),
+    ("plugins/__init__.py", include_str!("apart/plugins/__init__.py")),
+];
 /// Longer than the gateway waits for a silent agent, and shorter than it waits for a command.
 const OUTAGE: Duration = Duration::from_secs(12);
 /// Address of the gateway, which all machines reach over their own link.
 const GATEWAY: &str = "10.77.0.1";
+/// Puts the program where an earlier deploy would have left it: the upload of one that is not
+/// optimised takes long.
+const HELPER_IN_CACHE: &str = "mkdir -m 700 /var/cache/orrery\n\
+    helper=/var/cache/orrery/helper-$(sha256sum </run/programs/orrery | cut -c -64)\n\
+    : >$helper\nmount --bind /run/programs/orrery $helper";
 const PASSWORD: &str = "open sesame";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -61,7 +75,11 @@ struct Site {
 impl Site {
     /// Starts machine number `number`, which has the address `10.77.NUMBER.2`.
     fn start(hub: &TestMachine, name: &str, number: usize) -> Self {
-        let machine = TestMachine::start(name, &[BINARY]);
+        Site::start_with(hub, name, number, BINARY)
+    }
+
+    fn start_with(hub: &TestMachine, name: &str, number: usize, program: &str) -> Self {
+        let machine = TestMachine::start(name, &[program]);
         let (own, other) = (format!("10.77.{number}.2"), format!("10.77.{number}.1"));
         let link = TestLink::connect((hub, &other), (&machine, &own));
         link.make_default_route();
@@ -75,6 +93,17 @@ impl Site {
 
     fn begun(&self) -> usize {
         self.journal().iter().filter(|line| line.starts_with("begin ")).count()
+    }
+
+    /// Lines of the handlers in Python: `begin PATH` and `end PATH`.
+    fn python_journal(&self) -> Vec<String> {
+        self.machine.read("/srv/python-journal").lines().map(str::to_owned).collect()
+    }
+
+    fn is_held_in_python(&self) -> bool {
+        let (begin, end) = ("begin /srv/app/middle".to_owned(), "end /srv/app/middle".to_owned());
+        let journal = self.python_journal();
+        journal.contains(&begin) && !journal.contains(&end)
     }
 
     fn run_agent(&self) -> Result<RunningAgent> {
@@ -136,16 +165,24 @@ impl Site6 {
     fn start() -> Result<Self> {
         let hub = enter_hub();
         let mut world = World::new(false)?;
+        // As it is installed, it is small enough to be a helper: handlers in Python run there.
+        world.program = world.directory.path().join("installed/orrery");
+        fs::create_dir(world.directory.path().join("installed"))?;
+        let strip = Command::new("strip").arg("-o").arg(&world.program).arg(BINARY).status()?;
+        ensure!(strip.success(), "strip failed");
         let gateway = format!("{GATEWAY}:8889");
         world.settle(&format!("--gateway-listen 0.0.0.0:8889 --gateway-address {gateway}"))?;
         let (key, public) = make_key(world.directory.path())?;
-        let ssh = [Site::start(&hub, "ssh1", 1), Site::start(&hub, "ssh2", 2)];
+        let program = world.program.display().to_string();
+        let site = |name, number| Site::start_with(&hub, name, number, &program);
+        let ssh = [site("ssh1", 1), site("ssh2", 2)];
         make_sudoers(&ssh[1].machine);
-        let machine = TestMachine::start("ssh3", &[]);
+        let machine = TestMachine::start("ssh3", &[&program]);
         let link = TestLink::connect((&ssh[0].machine, "10.99.0.1"), (&machine, "10.99.0.2"));
         let inner = Site { machine, link };
         for site in ssh.iter().chain([&inner]) {
             site.machine.start_sshd(&public, "");
+            site.machine.run(HELPER_IN_CACHE);
         }
         world.done(&format!("orrery secret set deploy-key < {key}"))?;
         // Failures are retried soon.
@@ -183,10 +220,25 @@ impl Site6 {
         Ok(self.json("orrery status")?["done"] == true)
     }
 
+    /// Journals and states, for the diagnosis of a failure.
+    fn describe(&self) -> String {
+        let journals = self.sites().map(|site| {
+            format!("{} {:?} {:?}", site.machine.name(), site.journal(), site.python_journal())
+        });
+        let journals: Vec<String> = journals.collect();
+        let said = self.world.run("cd model; orrery status; orrery settle");
+        format!("{}\n{}", journals.join("\n"), said.map_or_else(|e| e.to_string(), |ran| ran.0))
+    }
+
     fn write_model(&self) -> Result<()> {
         let directory = self.world.directory.path().join("model");
         fs::create_dir_all(&directory)?;
-        fs::write(directory.join("project.yml"), "name: shop\n")?;
+        fs::write(directory.join("project.yml"), "name: shop\nmodulepath: libs\n")?;
+        for (name, text) in MODULE {
+            let path = directory.join("libs/apart").join(name);
+            fs::create_dir_all(path.parent().context("no directory")?)?;
+            fs::write(path, text)?;
+        }
         fs::write(
             directory.join("inventory.yml"),
             "defaults: { identity_secret: deploy-key, strict_host_key: accept-new, user: root }\n\
@@ -197,7 +249,8 @@ impl Site6 {
         let names: Vec<&str> = self.sites().map(|site| site.machine.name()).collect();
         let names = serde_json::to_string(&names)?;
         let model = format!(
-            r#"import exec
+            r#"import apart
+import exec
 
 for name in {names}:
     host = std::Host(name=name, os=std::linux)
@@ -208,11 +261,26 @@ for name in {names}:
             content="{{{{ name }}}} {{{{ number }}}}\n", requires=folder,
         )
     end
+    is_agent = name in ["agent1", "agent2", "agent3"]
+    held = is_agent ? "false" : "[ -e /srv/hold ]"
+    before = apart::Step(
+        host=host, path="/srv/app/before", text=name, journal="/srv/python-journal", requires=folder,
+    )
+    apart::File(
+        host=host, path="/srv/app/uploaded", content="content of {{{{ name }}}}\n", journal="/srv/python-journal", requires=before,
+    )
+    middle = apart::Step(
+        host=host, path="/srv/app/middle", text=name, journal="/srv/python-journal", requires=before,
+        hold=is_agent ? "/srv/hold" : "",
+    )
+    after = apart::Step(
+        host=host, path="/srv/app/after", text=name, journal="/srv/python-journal", requires=middle,
+    )
     for number in std::sequence({COMMANDS}):
         exec::Run(
-            host=host, once=true,
+            host=host, once=true, requires=before, provides=after,
             command=exec::in_shell(
-                "echo begin {{{{ number }}}} >> /srv/journal; while [ -e /srv/hold ] && [ $(grep -c begin /srv/journal) -ge {HELD_AT} ]; do sleep 0.1; done; sleep {COMMAND_SECONDS}; echo end {{{{ number }}}} >> /srv/journal"
+                "echo begin {{{{ number }}}} >> /srv/journal; while {{{{ held }}}} && [ $(grep -c begin /srv/journal) -ge {HELD_AT} ]; do sleep 0.1; done; sleep {COMMAND_SECONDS}; echo end {{{{ number }}}} >> /srv/journal"
             ),
         )
     end
@@ -263,18 +331,11 @@ fn links_are_cut() -> Result<()> {
     let (lossy, down) = ([&scene.ssh[0], &scene.agents[0]], [&scene.ssh[1], &scene.agents[1]]);
     // Each in the middle of its own commands: machines over SSH begin later than agents.
     until("the machines are in the middle", || {
-        Ok(scene.sites().all(|site| site.begun() >= HELD_AT))
+        let over_ssh = scene.ssh.iter().chain([&scene.inner]);
+        Ok(over_ssh.into_iter().all(|site| site.begun() >= HELD_AT)
+            && scene.agents.iter().all(Site::is_held_in_python))
     })
-    .with_context(|| {
-        let journals =
-            scene.sites().map(|site| format!("{} {:?}", site.machine.name(), site.journal()));
-        let said = world.run("cd model && orrery status 2>&1; orrery agent list 2>&1");
-        format!(
-            "{:?}\n{}",
-            journals.collect::<Vec<_>>(),
-            said.map(|(said, _)| said).unwrap_or_default()
-        )
-    })?;
+    .with_context(|| scene.describe())?;
     lossy.iter().for_each(|site| site.link.lose_packets());
     down.iter().for_each(|site| site.link.take_down());
     let cut_at = Instant::now();
@@ -288,8 +349,9 @@ fn links_are_cut() -> Result<()> {
 
     // A machine that is not cut off goes on: the links stay cut until it is done.
     until("the connected agent is done", || {
-        Ok(scene.agents[2].journal().contains(&format!("end {}", COMMANDS - 1)))
-    })?;
+        Ok(scene.agents[2].python_journal().contains(&"end /srv/app/after".to_owned()))
+    })
+    .with_context(|| scene.describe())?;
     until("the cut agents are seen as disconnected", || {
         let listed = scene.json("orrery agent remotes")?;
         let down = |item: &&Value| item["status"] == "disconnected";
@@ -299,20 +361,12 @@ fn links_are_cut() -> Result<()> {
     lossy.iter().chain(&down).for_each(|site| site.link.restore());
 
     let restored = Instant::now();
-    let (total, mut settled) = (6 * (4 + COMMANDS), 0);
+    let (total, mut settled) = (6 * (4 + COMMANDS + PYTHON.len()), 0);
     until("everything is deployed", || {
         settled += scene.settle_by_the_journals()?;
         scene.is_done()
     })
-    .with_context(|| {
-        let journals =
-            scene.sites().map(|site| format!("{} {:?}", site.machine.name(), site.journal()));
-        format!(
-            "{:?}\n{}",
-            journals.collect::<Vec<_>>(),
-            world.run("cd model; orrery status").map_or_else(|e| e.to_string(), |ran| ran.0)
-        )
-    })?;
+    .with_context(|| scene.describe())?;
     eprintln!(
         "separate_machines: recovered {:.1} s after the links, {settled} lost outcomes settled",
         restored.elapsed().as_secs_f32()
@@ -324,6 +378,19 @@ fn links_are_cut() -> Result<()> {
         begun.sort_unstable();
         let expected: Vec<String> = (0..COMMANDS).map(|number| format!("begin {number}")).collect();
         ensure!(begun == expected, "{name}: a command ran twice or never: {begun:?}");
+        let mut expected: Vec<String> = PYTHON
+            .iter()
+            .flat_map(|file| ["begin", "end"].map(|word| format!("{word} /srv/app/{file}")))
+            .collect();
+        expected.sort_unstable();
+        let mut python = site.python_journal();
+        python.sort_unstable();
+        ensure!(python == expected, "{name}: a handler ran twice or not to its end: {python:?}");
+        for file in ["before", "middle", "after"] {
+            ensure!(site.machine.read(&format!("/srv/app/{file}")) == name, "{name}: {file}");
+        }
+        let uploaded = site.machine.read("/srv/app/uploaded");
+        ensure!(uploaded == format!("content of {name}\n"), "{name}: {uploaded}");
         for number in 0..3 {
             let content = site.machine.read(&format!("/srv/app/{number}.conf"));
             ensure!(content == format!("{name} {number}\n"), "{name}: {content}");

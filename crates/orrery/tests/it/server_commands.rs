@@ -62,6 +62,8 @@ impl Drop for Server {
 
 pub(crate) struct World {
     pub(crate) directory: tempfile::TempDir,
+    /// Program of the server.
+    pub(crate) program: PathBuf,
     database: Option<TestDatabase>,
     /// The working directory of commands.
     pub(crate) here: PathBuf,
@@ -96,6 +98,7 @@ impl World {
         let pause_before_start = std::time::Duration::ZERO;
         Ok(World {
             directory,
+            program: BINARY.into(),
             database,
             here,
             variables,
@@ -110,7 +113,7 @@ impl World {
     /// first, and its address is kept.
     pub(crate) fn start(&mut self, with_account: bool, options: &str) -> Result<String> {
         let data = self.directory.path().join("server");
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&self.program);
         let before = self.server.take().map(Server::stop).transpose()?;
         std::thread::sleep(std::mem::take(&mut self.pause_before_start));
         let (listen, is_first) = match &before {
