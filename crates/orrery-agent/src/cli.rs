@@ -8,6 +8,9 @@ use clap::{Args, ValueHint};
 
 use crate::address::GatewayAddress;
 
+/// Variable with the state directory.
+const STATE_VARIABLE: &str = "ORRERY_AGENT_STATE";
+
 // Options to join as a remote agent, without the token.
 #[derive(Debug, Args)]
 pub struct JoinOptions {
@@ -50,7 +53,8 @@ pub struct ServeOptions {
 pub struct StateOptions {
     /// State directory: key, certificate and journal [default: /var/lib/orrery-agent for root,
     /// otherwise ~/.local/state/orrery-agent]
-    #[arg(long, value_name = "DIR", env = "ORRERY_AGENT_STATE", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", env = STATE_VARIABLE)]
+    #[arg(value_hint = ValueHint::DirPath)]
     pub state: Option<PathBuf>,
 }
 
@@ -62,8 +66,11 @@ pub struct AgentCommand {
 }
 
 impl AgentCommand {
-    /// A program, as it is called, and the state directory that it was given.
+    /// A program, as it is called, and the state directory that it was given. A directory in its
+    /// environment needs no option: the next command finds it there, too.
     pub fn new(program: &'static str, state: Option<&Path>) -> Self {
+        let variable = std::env::var_os(STATE_VARIABLE).map(PathBuf::from);
+        let state = state.filter(|state| variable.as_deref() != Some(state));
         AgentCommand { program, state: state.map(Path::to_owned) }
     }
 

@@ -21,12 +21,14 @@ fn errors(output: &Output) -> String {
 #[test]
 fn a_machine_that_has_not_joined_is_told_to() {
     let state = tempfile::TempDir::new().unwrap();
-    let output = agent(state.path(), &["run"]);
+    let given = state.path().join("given").display().to_string();
+    let output = agent(state.path(), &["run", "--state", &given]);
     assert_eq!(output.status.code(), Some(1));
-    let state = state.path().display();
-    let next = format!("join with a token first: orrery-agent join GATEWAY --state {state}");
+    let next = format!("join with a token first: orrery-agent join GATEWAY --state {given}");
     assert!(errors(&output).contains(&next), "{}", errors(&output));
     assert!(output.stdout.is_empty());
+    let errors = errors(&agent(state.path(), &["run"]));
+    assert!(errors.trim().ends_with("orrery-agent join GATEWAY"), "from its variable: {errors}");
 }
 
 #[test]
