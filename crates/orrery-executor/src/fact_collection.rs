@@ -88,7 +88,7 @@ fn read(
         Ok(ExecutionSite::Local(target)) => run.run(&**handler, &*target, &context),
         Ok(ExecutionSite::Remote(remote)) => run.run_remotely(registry, &*remote, &context),
         Ok(ExecutionSite::Machine { machine, .. }) => match machine.connect(stop) {
-            Ok(ConnectedMachine::Target(target)) => run.run(&**handler, &*target, &context),
+            Ok(ConnectedMachine::Target { target, .. }) => run.run(&**handler, &*target, &context),
             Ok(ConnectedMachine::Helper(helper)) => run.run_remotely(registry, &*helper, &context),
             Err(error) => {
                 tracing::debug!(resource = %resource.id, %error, "facts not collected");
