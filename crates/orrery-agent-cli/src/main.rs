@@ -9,11 +9,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use orrery_agent::cli::{AgentCommand, JoinOptions, ServeOptions, StateOptions};
+use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
 use orrery_agent::once::IDLE_TIMEOUT;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{AgentError, AgentProcess, Policy, ReconnectBackoff, StateDirectory};
+use orrery_agent::{
+    AgentCommand, AgentError, AgentProcess, Policy, ReconnectBackoff, StateDirectory,
+};
 use orrery_agent_python::{PythonRunner, cache_directory};
 use orrery_base::byte_size;
 use orrery_base::error_chain::error_chain;

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::address::GatewayAddress;
-use crate::cli::AgentCommand;
+use crate::agent_command::AgentCommand;
 use crate::code_runner::CodeRunner;
 use crate::enrolment::{EnrolmentError, renew};
 use crate::journal::{Journal, JournalError, JournalLimits};

@@ -10,6 +10,7 @@
 
 mod address;
 mod agent;
+mod agent_command;
 pub mod calls;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -33,6 +34,7 @@ pub mod token;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};
 pub use agent::{AgentError, AgentProcess, REVOKED_EXIT_CODE, ReconnectBackoff};
+pub use agent_command::AgentCommand;
 pub use code_runner::CodeRunner;
 pub use enrolment::{EnrolmentError, join, join_and_replace, offered_program};
 pub use gateway_client::GatewayRequestError;

@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use orrery_agent::cli::AgentCommand;
 use orrery_agent::protocol::{FromAgent, PROTOCOL, Refusal, RefusalCode, ToAgent};
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{
-    AgentError, AgentProcess, EnrolmentError, GatewayAddress, GatewayRequestError,
+    AgentCommand, AgentError, AgentProcess, EnrolmentError, GatewayAddress, GatewayRequestError,
     ReconnectBackoff, StateDirectory,
 };
 use orrery_model::OutcomeStatus;
