@@ -7,6 +7,7 @@
 //! | `enrolment`, `truncate` | joining, renewal of certificates; sanitized machine facts |
 //! | `program` | download of the agent's program |
 //! | `session` | one session of one agent |
+//! | `session_log` | begin and end of sessions in the store, many in one transaction |
 //! | `session_registry` | connected agents, and calls that wait for replies |
 //! | `peer_server`, `peer_client` | commands from and to other processes of the installation |
 //! | `remote_call` | one command to one agent, on a thread that waits for the outcome |
@@ -35,6 +36,7 @@ mod program;
 mod remote_call;
 mod runtime;
 mod session;
+mod session_log;
 mod session_registry;
 mod tls;
 mod truncate;
@@ -76,6 +78,7 @@ use admission::{PEER_PATH, Refused};
 use program::AgentProgram;
 use runtime::GatewayRuntime;
 use session::SILENCE_MAX;
+use session_log::SessionLog;
 use tls::MutualTls;
 
 /// Age up to which a heartbeat of a gateway is valid.
@@ -144,6 +147,7 @@ pub(crate) struct GatewayState {
     pub(crate) stop: CancellationToken,
     /// Running sessions.
     pub(crate) sessions: TaskTracker,
+    pub(crate) session_log: SessionLog,
 }
 
 /// A running gateway, on threads of its own.
@@ -221,6 +225,7 @@ impl RunningGateway {
         let sessions = TaskTracker::new();
         let (tracker, stopping) = (sessions.clone(), stop.clone());
         let state = GatewayState {
+            session_log: SessionLog::start(services.clone()),
             services,
             changes,
             budgets,

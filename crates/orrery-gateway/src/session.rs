@@ -13,7 +13,7 @@ use orrery_agent::protocol::{
     FromAgent, Hello, MESSAGE_MAX, PROTOCOL, Refusal, RefusalCode, ToAgent, Welcome,
 };
 use orrery_handlers::Registry;
-use orrery_store::{NewAgentSession, NewNotification, OpenedSession, RemoteAgentRecord};
+use orrery_store::{NewNotification, OpenedSession, RemoteAgentRecord};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::GatewayState;
 use super::admission::{AdmittedAgent, revoked};
 use super::drift::{DriftLimit, request_verification};
+use super::session_log::{NewSession, SessionEntry};
 use super::session_registry::{AttachedSession, Frame, superseded};
 use super::truncate::{truncate_machine, truncate_text};
 
@@ -118,11 +119,8 @@ async fn wait_for_end(mut end: watch::Receiver<Option<Refusal>>) -> Refusal {
 /// Records the end of a session, with retries: nothing else does while this gateway is alive.
 async fn record_end(gateway: &GatewayState, id: Uuid, number: i64) {
     loop {
-        let now = gateway.services.now();
-        let closed = gateway
-            .services
-            .change(move |store| store.remote_agents().close_session(id.into(), number, now));
-        let Err(error) = closed.await else { return };
+        let close = SessionEntry::Close { agent: id.into(), number };
+        let Err(error) = gateway.session_log.record(close).await else { return };
         tracing::warn!(%error, agent = %id, "end of a session not recorded yet");
         tokio::select! {
             // The end of the gateway ends all its sessions.
@@ -199,19 +197,15 @@ async fn record_session(
     id: Uuid,
     hello: Hello,
 ) -> Result<Option<OpenedSession>, Refusal> {
-    let (me, now) = (gateway.id.into(), gateway.services.now());
-    let opened = gateway.services.change(move |store| {
-        let facts = serde_json::to_value(truncate_machine(hello.machine)).unwrap_or_default();
-        let version = truncate_text(&hello.program_version);
-        let new = NewAgentSession {
-            gateway: me,
-            boot: hello.boot.into(),
-            version: &version,
-            facts: &facts,
-            offered: &hello.types,
-        };
-        store.remote_agents().open_session(id.into(), &new, now)
-    });
+    let new = NewSession {
+        agent: id.into(),
+        gateway: gateway.id.into(),
+        boot: hello.boot.into(),
+        version: truncate_text(&hello.program_version),
+        facts: serde_json::to_value(truncate_machine(hello.machine)).unwrap_or_default(),
+        offered: hello.types,
+    };
+    let opened = gateway.session_log.record(SessionEntry::Open(Box::new(new)));
     opened.await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "no session can be opened");
         let reason = "the gateway is temporarily unavailable; see its log".to_owned();

@@ -110,7 +110,7 @@ pub use pending_release::{ReleaseState, RemovalStage};
 pub use projects::ProjectRecord;
 pub(crate) use release::reserve_version;
 pub use remote_agents::{
-    AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
+    AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName, SessionChange,
 };
 pub use requests::RequestClaim;
 pub(crate) use requests::insert_request;

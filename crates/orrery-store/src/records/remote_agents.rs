@@ -58,6 +58,23 @@ pub struct NewAgentSession<'a> {
     pub offered: &'a [OfferedType],
 }
 
+/// Begin or end of a session.
+#[derive(Clone, Debug)]
+pub enum SessionChange<'a> {
+    /// Replaces the session before.
+    Open { agent: RemoteAgentId, session: NewAgentSession<'a> },
+    /// Does not affect a newer session.
+    Close { agent: RemoteAgentId, number: i64 },
+}
+
+impl SessionChange<'_> {
+    fn agent(&self) -> RemoteAgentId {
+        match self {
+            SessionChange::Open { agent, .. } | SessionChange::Close { agent, .. } => *agent,
+        }
+    }
+}
+
 /// A session that was opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenedSession {
@@ -277,55 +294,88 @@ impl RemoteAgents<'_> {
     /// Opens a session, which replaces the one before. `None` if the agent may not have one.
     ///
     /// # Errors
-    /// `Conflict` if the gateway is not registered, because no process would end the session;
-    /// database errors.
+    /// As `record_sessions`.
     pub fn open_session(
         &self,
-        uuid: RemoteAgentId,
+        agent: RemoteAgentId,
         new: &NewAgentSession<'_>,
         now: Timestamp,
     ) -> Result<Option<OpenedSession>> {
-        let facts = new.facts.to_string();
-        let offered = serde_json::json!(new.offered).to_string();
-        self.transact(|sql| {
-            let gateway = "SELECT 1 FROM gateway WHERE id = ?1";
-            if sql.first(gateway, values![new.gateway], |row| row.int(0))?.is_none() {
-                let reason = "the gateway is not registered as alive".to_owned();
-                return Err(StoreError::Conflict(reason));
-            }
-            let before = "SELECT a.environment, g.id, a.boot FROM remote_agent a \
-                 LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1 AND a.revoked IS NULL";
-            let before = sql.first(before, values![uuid], |row| {
-                Ok((
-                    EnvironmentKey(row.int(0)?),
-                    row.maybe_id::<id_kind::Gateway>(1)?,
-                    row.maybe_id(2)?,
-                ))
-            })?;
-            let Some((environment, gateway, boot)) = before else { return Ok(None) };
-            let update = "UPDATE remote_agent SET session = session + 1, gateway = ?2, boot = ?3, \
-                 version = ?4, facts = ?5, connected = ?6, seen = ?6, offered = ?7 \
-                 WHERE id = ?1 RETURNING session";
-            let values = values![uuid, new.gateway, new.boot, new.version, &facts, now, &offered];
-            let number = sql.first(update, values, |row| row.int(0))?;
-            let number = number.ok_or_else(|| unknown_agent(uuid))?;
-            record_change(sql, Some(environment), "remote_agent", &uuid.to_string(), now)?;
-            let from_another_process = gateway.is_some() && boot != Some(new.boot);
-            Ok(Some(OpenedSession { number, from_another_process }))
-        })
+        let change = SessionChange::Open { agent, session: new.clone() };
+        Ok(self.record_sessions(&[change], now)?.pop().flatten())
     }
 
     /// Records the end of a session. A newer one is not affected.
     ///
     /// # Errors
     /// Database errors.
-    pub fn close_session(&self, uuid: RemoteAgentId, number: i64, now: Timestamp) -> Result<()> {
+    pub fn close_session(&self, agent: RemoteAgentId, number: i64, now: Timestamp) -> Result<()> {
+        self.record_sessions(&[SessionChange::Close { agent, number }], now).map(drop)
+    }
+
+    /// Records sessions in one transaction, those of one agent in the given order. Returns for each
+    /// change the session that it opened; `None` if the agent may not have one.
+    ///
+    /// # Errors
+    /// `Conflict` if a gateway is not registered, because no process would end its sessions;
+    /// database errors.
+    pub fn record_sessions(
+        &self,
+        changes: &[SessionChange<'_>],
+        now: Timestamp,
+    ) -> Result<Vec<Option<OpenedSession>>> {
+        // Two gateways lock the rows of their agents in the same order.
+        let mut order: Vec<usize> = (0..changes.len()).collect();
+        order.sort_by_key(|at| changes[*at].agent());
         self.transact(|sql| {
-            let update = "UPDATE remote_agent SET gateway = NULL, seen = ?3 \
-                 WHERE id = ?1 AND session = ?2 AND gateway IS NOT NULL RETURNING environment";
-            let found = sql.first(update, values![uuid, number, now], |row| row.int(0))?;
-            let Some(environment) = found.map(EnvironmentKey) else { return Ok(()) };
-            record_change(sql, Some(environment), "remote_agent", &uuid.to_string(), now)
+            let mut opened = vec![None; changes.len()];
+            for at in &order {
+                match &changes[*at] {
+                    SessionChange::Open { agent, session } => {
+                        opened[*at] = open(sql, *agent, session, now)?;
+                    }
+                    SessionChange::Close { agent, number } => close(sql, *agent, *number, now)?,
+                }
+            }
+            Ok(opened)
         })
     }
+}
+
+fn open(
+    sql: &mut dyn Sql,
+    agent: RemoteAgentId,
+    new: &NewAgentSession<'_>,
+    now: Timestamp,
+) -> Result<Option<OpenedSession>> {
+    let gateway = "SELECT 1 FROM gateway WHERE id = ?1";
+    if sql.first(gateway, values![new.gateway], |row| row.int(0))?.is_none() {
+        let reason = "the gateway is not registered as alive".to_owned();
+        return Err(StoreError::Conflict(reason));
+    }
+    let before = "SELECT a.environment, g.id, a.boot FROM remote_agent a \
+         LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1 AND a.revoked IS NULL";
+    let before = sql.first(before, values![agent], |row| {
+        Ok((EnvironmentKey(row.int(0)?), row.maybe_id::<id_kind::Gateway>(1)?, row.maybe_id(2)?))
+    })?;
+    let Some((environment, gateway, boot)) = before else { return Ok(None) };
+    let facts = new.facts.to_string();
+    let offered = serde_json::json!(new.offered).to_string();
+    let update = "UPDATE remote_agent SET session = session + 1, gateway = ?2, boot = ?3, \
+         version = ?4, facts = ?5, connected = ?6, seen = ?6, offered = ?7 \
+         WHERE id = ?1 RETURNING session";
+    let values = values![agent, new.gateway, new.boot, new.version, &facts, now, &offered];
+    let number = sql.first(update, values, |row| row.int(0))?;
+    let number = number.ok_or_else(|| unknown_agent(agent))?;
+    record_change(sql, Some(environment), "remote_agent", &agent.to_string(), now)?;
+    let from_another_process = gateway.is_some() && boot != Some(new.boot);
+    Ok(Some(OpenedSession { number, from_another_process }))
+}
+
+fn close(sql: &mut dyn Sql, agent: RemoteAgentId, number: i64, now: Timestamp) -> Result<()> {
+    let update = "UPDATE remote_agent SET gateway = NULL, seen = ?3 \
+         WHERE id = ?1 AND session = ?2 AND gateway IS NOT NULL RETURNING environment";
+    let found = sql.first(update, values![agent, number, now], |row| row.int(0))?;
+    let Some(environment) = found.map(EnvironmentKey) else { return Ok(()) };
+    record_change(sql, Some(environment), "remote_agent", &agent.to_string(), now)
 }

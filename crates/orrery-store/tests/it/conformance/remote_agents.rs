@@ -5,8 +5,8 @@ use std::time::Duration;
 use orrery_model::{OfferedType, RequestId, Timestamp};
 use orrery_store::{
     AgentConnectionRecord, ConnectionPhase, EnvironmentKey, GatewayHeartbeat, Holder, JoinOutcome,
-    JoiningAgent, LeaseRequest, NewAgentSession, NewInvitationRecord, RemoteAgentRecord, Store,
-    StoreError,
+    JoiningAgent, LeaseRequest, NewAgentSession, NewInvitationRecord, RemoteAgentRecord,
+    SessionChange, Store, StoreError,
 };
 use serde_json::json;
 
@@ -19,6 +19,7 @@ super::list_cases![
     a_revoked_remote_agent_keeps_its_names_unless_they_are_released,
     revoked_remote_agents_are_deleted_unless_their_agents_wait,
     the_newest_session_counts,
+    sessions_are_recorded_together,
     a_gateway_without_heartbeat_has_no_sessions,
     sessions_need_a_registered_gateway,
     remote_agents_are_listed_in_the_order_in_which_they_joined,
@@ -247,6 +248,33 @@ fn the_newest_session_counts(backend: Backend) {
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].kind, "remote_agent");
     assert_eq!(open(&store, 1, 6, 3), Some((4, false)), "no session was displaced");
+}
+
+/// Sessions that begin and end together are recorded all or none, in their order.
+fn sessions_are_recorded_together(backend: Backend) {
+    let store = backend.fresh();
+    let facts = json!({});
+    let session = |gateway: u8| NewAgentSession {
+        gateway: id_of(gateway),
+        boot: id_of(1),
+        version: "",
+        facts: &facts,
+        offered: &[],
+    };
+    let begin =
+        |agent, gateway| SessionChange::Open { agent: id_of(agent), session: session(gateway) };
+    let end = |agent, number| SessionChange::Close { agent: id_of(agent), number };
+    enrolled(&store, 1, &["web1"]);
+    enrolled(&store, 2, &["web2"]);
+    record_heartbeat(&store, 5, LONG);
+    let changes = [begin(2, 5), begin(9, 5), begin(1, 5), end(2, 1), begin(1, 5)];
+    let opened = store.remote_agents().record_sessions(&changes, NOW).unwrap();
+    let numbers: Vec<_> = opened.iter().map(|one| one.as_ref().map(|one| one.number)).collect();
+    assert_eq!(numbers, [Some(1), None, Some(1), None, Some(2)]);
+    assert_eq!(store.gateways().sessions(id_of(5)).unwrap(), [(id_of(1), 2)]);
+    let refused = store.remote_agents().record_sessions(&[begin(2, 5), begin(1, 6)], NOW);
+    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+    assert_eq!(store.gateways().sessions(id_of(5)).unwrap(), [(id_of(1), 2)]);
 }
 
 fn a_gateway_without_heartbeat_has_no_sessions(backend: Backend) {
