@@ -33,6 +33,7 @@ mod route;
 mod runtime;
 mod session;
 mod transport;
+mod tunnel;
 mod user_config;
 
 pub use breaker::Circuit;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_handlers::Secrets;
-use russh::client::{self, Handle};
-use russh::{Preferred, SshId, compression};
+use russh::client::{self, Handle, Msg};
+use russh::{ChannelStream, Preferred, SshId, compression};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -23,6 +23,7 @@ use crate::host_key::HostKeyCheck;
 use crate::limits::ConnectionLimits;
 use crate::peer::{Peer, PeerError};
 use crate::route::Hop;
+use crate::tunnel::TunnelStream;
 
 /// Bytes on the way to each channel; large enough for links with a long round trip.
 const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
@@ -80,7 +81,12 @@ pub(crate) async fn connect(
     let connect_limit = destination.connect_timeout.unwrap_or(limits.connect);
     let stream = within("connecting", connect_limit, async {
         match &via {
-            Some((link, name)) => tunnel(link, name, &destination.host, destination.port).await,
+            Some((link, name)) => {
+                // All that a machine may send before its connection reads again.
+                let unread_max = (limits.sessions + 1) * WINDOW_BYTES as usize;
+                let stream = tunnel(link, name, &destination.host, destination.port).await?;
+                Ok(Box::new(TunnelStream::new(stream, unread_max)) as Box<dyn ByteStream>)
+            }
             None => dial(&destination.host, destination.port, connect_limit).await,
         }
     })
@@ -163,10 +169,10 @@ async fn tunnel(
     name: &str,
     host: &str,
     port: u16,
-) -> Result<Box<dyn ByteStream>, ConnectError> {
+) -> Result<ChannelStream<Msg>, ConnectError> {
     let opened = link.handle.channel_open_direct_tcpip(host, port.into(), "127.0.0.1", 0).await;
     match opened {
-        Ok(channel) => Ok(Box::new(channel.into_stream())),
+        Ok(channel) => Ok(channel.into_stream()),
         Err(error) => {
             let reason = match error {
                 russh::Error::ChannelOpenFailure(reason) => format!("{reason:?}"),

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use orrery_handlers::target::{TransportError, TransportErrorKind};
+use orrery_handlers::CancelToken;
+use orrery_handlers::target::{Transport as _, TransportError, TransportErrorKind};
 use orrery_ssh::{RouteSource, SshClient, SshRuntime};
 use orrery_testing::{TestSshd, keygen};
 
@@ -315,6 +317,33 @@ fn agent_authenticates(sshd: &TestSshd) {
         error.reason.contains("refused: key") && error.reason.contains("/nowhere/key"),
         "{error}"
     );
+}
+
+/// The inner connection writes more than the tunnel allows at once, while its machine answers.
+#[test]
+fn large_files_go_through_a_jump_host() {
+    let (gate, inner) = (TestSshd::start(), TestSshd::start());
+    let known = gate.known_hosts_line() + &inner.known_hosts_line();
+    fs::write(gate.path("both"), known).unwrap();
+    let config = format!(
+        "Host gate\nHostName 127.0.0.1\nPort {}\nIdentityFile {}\nHost *\nIdentityFile {}\nUserKnownHostsFile {}\nGlobalKnownHostsFile none\n",
+        gate.port(),
+        gate.identity(),
+        inner.identity(),
+        gate.path("both"),
+    );
+    let client = client(&config, user(&home(&gate), gate.user()), quick_limits());
+    let through = transport(&client, inner.port(), "?jump=gate");
+    let path = inner.path("large");
+    let content: Vec<u8> = (0..=250).cycle().take(24 * 1024 * 1024).collect();
+    let (sender, done) = std::sync::mpsc::channel();
+    let (to, sent) = (path.clone(), content.clone());
+    std::thread::spawn(move || {
+        let uploaded = through.upload(&to, &sent, 0o600, &CancelToken::never());
+        sender.send(uploaded).unwrap();
+    });
+    done.recv_timeout(Duration::from_secs(60)).expect("the upload stalls").unwrap();
+    assert!(fs::read(path).unwrap() == content);
 }
 
 #[test]
