@@ -3,7 +3,9 @@
 //! file, network or clock.
 
 pub mod document;
+pub mod intent;
 pub mod macros;
 pub mod planner;
 pub mod preview;
+pub mod render;
 pub mod solver;

@@ -1,0 +1,117 @@
+//! Rendering: the resources of an environment that an intent stands for.
+//!
+//! The attributes below are the contract between this crate, which writes them, and the handlers,
+//! which read them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Entities of rendered resources. The agent of each is the name of its node, so that a node runs
+/// one action at a time.
+pub mod entity {
+    /// The machine exists. Identified by `name`, the name of the node.
+    pub const MACHINE: &str = "cluster::Machine";
+    /// The machine accepts logins. Its facts are the addresses of the node.
+    pub const REACHABLE: &str = "cluster::Reachable";
+    /// The prerequisites of the automators are installed.
+    pub const TOOLCHAIN: &str = "cluster::Toolchain";
+    /// Those of services are identified by `name`, `NODE/SERVICE`.
+    pub const INSTALLED: &str = "cluster::Installed";
+    /// The service does not run with an outdated generation.
+    pub const QUIESCED: &str = "cluster::Quiesced";
+    pub const CONFIGURED: &str = "cluster::Configured";
+    /// Once per incarnation, service and epoch.
+    pub const INITIALIZED: &str = "cluster::Initialized";
+    /// Runs with its generation, or does not run.
+    pub const RUNNING: &str = "cluster::Running";
+}
+
+/// Attributes that all resources of a node share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeAttributes {
+    /// Id of the cluster.
+    pub cluster: String,
+    pub cluster_name: String,
+    /// Name of the node.
+    pub node: String,
+    pub number: u64,
+    pub incarnation: u32,
+    pub hostname: String,
+    /// Name of the provider, and of its plug-in.
+    pub provider: String,
+    pub provider_type: String,
+    /// Settings of the provider; values may be late-bound secrets.
+    pub provider_fields: Map<String, Value>,
+    pub ssh_user: String,
+    #[serde(default)]
+    pub purged: bool,
+}
+
+/// Attributes of `cluster::Machine` and `cluster::Reachable`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MachineAttributes {
+    #[serde(flatten)]
+    pub node: NodeAttributes,
+    pub hardwaretype: String,
+    pub imagetype: String,
+    pub flavor: String,
+    pub image: String,
+    /// Services of the node, sorted.
+    pub services: Vec<String>,
+}
+
+/// Attributes of `cluster::Toolchain`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolchainAttributes {
+    #[serde(flatten)]
+    pub node: NodeAttributes,
+    /// Automator types of the node's services, sorted.
+    pub automators: Vec<String>,
+    /// Digests of plug-in resources, by `TYPE/NAME`.
+    pub plugin_resources: BTreeMap<String, String>,
+}
+
+/// Attributes of the resources of a service on a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceAttributes {
+    #[serde(flatten)]
+    pub node: NodeAttributes,
+    pub service: String,
+    /// Action that brings the resource into its state: `install`, `configure`, `initialize`,
+    /// `start`; for a purged or quiesced one `stop` or `remove`. `None` if the service does not
+    /// define it.
+    pub action: Option<ActionAttributes>,
+    /// Action that undoes it: `stop` of `cluster::Running` and `cluster::Quiesced`, `remove` of
+    /// `cluster::Installed`.
+    #[serde(default)]
+    pub undo: Option<ActionAttributes>,
+    /// Action that checks if a running service works.
+    #[serde(default)]
+    pub probe: Option<ActionAttributes>,
+    /// Configuration of the cluster with its macros, without expansion.
+    #[serde(default)]
+    pub config: Map<String, Value>,
+    /// Digest of everything that determines the result of the action.
+    pub digest: String,
+    pub generation: u64,
+    /// Of `cluster::Running`: false if it should be stopped.
+    pub running: bool,
+    /// Of `cluster::Initialized`: identity of the initialization.
+    #[serde(default)]
+    pub once: Option<String>,
+    /// Digests of plug-in resources that the action uses, by `TYPE/NAME`.
+    #[serde(default)]
+    pub plugin_resources: BTreeMap<String, String>,
+}
+
+/// Action of an automator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActionAttributes {
+    /// Name of the action, such as `install`.
+    pub name: String,
+    /// Type of the automator, such as `shell`.
+    pub automator: String,
+    pub fields: Map<String, Value>,
+}
