@@ -19,6 +19,7 @@ pub const LAYERS: &[&str] = &[
     "orrery-api",
     "orrery-agent-cli",
     "orrery-agent-python",
+    "orrery-provisioner",
     "orrery-ssh",
     "orrery-agent",
     "orrery-lsp",
@@ -92,7 +93,18 @@ const OWNED_LIBRARIES: [(&str, &str); 5] = [
 
 /// Crates that may depend on the listed crates of the workspace only. A remote agent links neither
 /// the compiler nor a database, so neither may the handlers that it runs.
-const CLOSED: [(&str, &[&str]); 8] = [
+const CLOSED: [(&str, &[&str]); 9] = [
+    (
+        "orrery-provisioner",
+        &[
+            "orrery-base",
+            "orrery-cluster",
+            "orrery-handlers",
+            "orrery-model",
+            "orrery-pyenv",
+            "orrery-ssh",
+        ],
+    ),
     ("orrery-agent-cli", &["orrery-agent", "orrery-agent-python", "orrery-base"]),
     (
         "orrery-agent-python",

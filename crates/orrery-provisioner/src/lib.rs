@@ -1,0 +1,22 @@
+//! Machines and services of clusters: handlers of the `cluster::*` resources, the tasks that they
+//! make, and the plug-ins that carry tasks out.
+//!
+//! A handler reads the attributes that `orrery_cluster::render` writes, builds a self-contained
+//! [`task::Task`], and gives it to a dispatcher. A runner carries it out
+//! with a provider ([`plugin::MachineProvider`]) or an automator ([`plugin::ServiceAutomator`]), in
+//! this process or on a worker. This crate knows nothing of stores, servers or engines. Start with
+//! [`task`] and [`plugin`]. Tests are at the end of the files; those with
+//! real processes, machines and SSH servers are in `tests/it`.
+
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
+)]
+
+pub mod facts;
+pub mod machine_name;
+pub mod node_state;
+pub mod plugin;
+pub mod plugins;
+pub mod redacted;
+pub mod task;
