@@ -14,9 +14,12 @@
 )]
 
 pub mod facts;
+pub mod journal_check;
 pub mod machine_name;
 pub mod node_state;
 pub mod plugin;
 pub mod plugins;
+pub mod provider;
 pub mod redacted;
+pub mod sim_journal;
 pub mod task;

@@ -1,0 +1,5 @@
+//! Providers of this installation.
+
+mod sim;
+
+pub use sim::SimProvider;
