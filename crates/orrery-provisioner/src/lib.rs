@@ -2,7 +2,7 @@
 //! make, and the plug-ins that carry tasks out.
 //!
 //! A handler reads the attributes that `orrery_cluster::render` writes, builds a self-contained
-//! [`task::Task`], and gives it to a dispatcher. A runner carries it out
+//! [`task::Task`], and gives it to a [`dispatch::Dispatcher`]. A [`runner::Runner`] carries it out
 //! with a provider ([`plugin::MachineProvider`]) or an automator ([`plugin::ServiceAutomator`]), in
 //! this process or on a worker. This crate knows nothing of stores, servers or engines. Start with
 //! [`task`] and [`plugin`]. Tests are at the end of the files; those with
@@ -13,6 +13,7 @@
     allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
 )]
 
+pub mod dispatch;
 pub mod facts;
 pub mod journal_check;
 pub mod machine_name;
@@ -21,5 +22,7 @@ pub mod plugin;
 pub mod plugins;
 pub mod provider;
 pub mod redacted;
+pub mod runner;
 pub mod sim_journal;
+pub mod slots;
 pub mod task;
