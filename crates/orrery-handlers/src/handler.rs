@@ -84,6 +84,11 @@ pub trait Crud: Send + Sync {
         false
     }
 
+    /// Like `Handler::reads_back`.
+    fn reads_back(&self) -> bool {
+        false
+    }
+
     /// `None` if it does not exist.
     fn read(
         &self,
@@ -164,6 +169,10 @@ const PURGED: &str = "purged";
 impl<H: Crud> Handler for H {
     fn must_not_repeat(&self, attributes: &Attributes) -> bool {
         H::must_not_repeat(attributes)
+    }
+
+    fn reads_back(&self) -> bool {
+        Crud::reads_back(self)
     }
 
     fn run(&self, attributes: &Attributes, context: &mut Context<'_>) -> Outcome {
