@@ -5,7 +5,7 @@
 //! [`task::Task`], and gives it to a [`dispatch::Dispatcher`]. A [`runner::Runner`] carries it out
 //! with a provider ([`plugin::MachineProvider`]) or an automator ([`plugin::ServiceAutomator`]), in
 //! this process or on a worker. This crate knows nothing of stores, servers or engines. Start with
-//! [`task`] and [`plugin`]. Tests are at the end of the files; those with
+//! [`handlers::register`], [`task`] and [`plugin`]. Tests are at the end of the files; those with
 //! real processes, machines and SSH servers are in `tests/it`.
 
 #![cfg_attr(
@@ -13,8 +13,10 @@
     allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
 )]
 
+pub mod directory;
 pub mod dispatch;
 pub mod facts;
+pub mod handlers;
 pub mod journal_check;
 pub mod machine_name;
 pub mod node_state;

@@ -1,0 +1,6 @@
+//! Clusters from hand-made resources, through the handlers, with effects observed at the nodes.
+
+#![allow(clippy::disallowed_methods, reason = "tests run in real time")]
+
+mod harness;
+mod sim;
