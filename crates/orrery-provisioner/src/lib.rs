@@ -13,6 +13,7 @@
     allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
 )]
 
+pub mod automator;
 pub mod directory;
 pub mod dispatch;
 pub mod facts;

@@ -3,4 +3,5 @@
 #![allow(clippy::disallowed_methods, reason = "tests run in real time")]
 
 mod harness;
+mod process;
 mod sim;
