@@ -65,6 +65,13 @@ pub enum StateChange {
     Stopped,
 }
 
+impl StateChange {
+    /// Returns true for changes that a loss of power must not undo.
+    pub fn is_of_initialization(&self) -> bool {
+        matches!(self, StateChange::InitializationBegun { .. } | StateChange::Initialized { .. })
+    }
+}
+
 impl ServiceState {
     pub fn apply(&mut self, change: &StateChange) {
         match change {

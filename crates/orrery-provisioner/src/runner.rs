@@ -9,6 +9,7 @@ use orrery_handlers::target::Ownership;
 use orrery_handlers::{CancelToken, Target};
 
 use crate::machine_name::MachineName;
+use crate::node_files::make_directories;
 use crate::node_state::{ServiceState, StateChange};
 use crate::plugin::{
     ActionOutput, ActionRun, MachineCall, MachineProvider, NodeAccess, PluginError, PluginKind,
@@ -240,23 +241,14 @@ impl<'a> StateFile<'a> {
         let text = serde_json::to_vec(&state)
             .map_err(|error| PluginError::new(format!("cannot write {}: {error}", self.path)))?;
         let private = Ownership { mode: Some(0o600), ..Ownership::default() };
-        if self.target.write_file(&self.path, &text, private).is_ok() {
-            return Ok(self.target.sync()?);
+        if self.target.write_file(&self.path, &text, private).is_err() {
+            make_directories(self.target, &[&self.directory], &CancelToken::never())?;
+            self.target.write_file(&self.path, &text, private)?;
         }
-        make_directories(self.target, &self.directory)?;
-        self.target.write_file(&self.path, &text, private)?;
-        Ok(self.target.sync()?)
+        // What else a loss of power takes away is done again.
+        if changes.iter().any(StateChange::is_of_initialization) {
+            self.target.sync()?;
+        }
+        Ok(())
     }
-}
-
-/// Creates a directory with its parents, for the account of the connection only.
-pub(crate) fn make_directories(target: &dyn Target, path: &str) -> Result<(), PluginError> {
-    if target.stat_following(path)?.is_some() {
-        return Ok(());
-    }
-    if let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
-        make_directories(target, parent)?;
-    }
-    let mode = Ownership { mode: Some(0o755), ..Ownership::default() };
-    Ok(target.make_directory(path, mode)?)
 }

@@ -6,11 +6,11 @@
 use orrery_handlers::target::{CommandLine, Ownership, RemovalMode};
 
 use super::task_data::{environment, task_data};
+use crate::node_files::make_directories;
 use crate::plugin::{
     ActionOutput, ActionRun, FieldFormat, FieldSchema, PluginError, PluginKind, PluginManifest,
     ResourceFormat, ServiceAutomator,
 };
-use crate::runner::make_directories;
 use crate::task::{Action, output_tail};
 
 /// Program that runs daemons of services; scripts find it on their search path.
@@ -51,9 +51,9 @@ impl ShellAutomator {
     /// Puts the supervisor of daemons and all files on the node.
     fn bootstrap(&self, run: &ActionRun<'_>) -> Result<ActionOutput, PluginError> {
         let home = &run.access.home;
-        for part in ["state", "bin", "run", "log", "tasks", "scripts", "archives"] {
-            make_directories(&*run.access.target, &format!("{home}/{part}"))?;
-        }
+        let parts = ["state", "bin", "run", "log", "tasks", "scripts", "archives"];
+        let paths = parts.map(|part| format!("{home}/{part}"));
+        make_directories(&*run.access.target, &paths.each_ref().map(String::as_str), run.stop)?;
         let executable = Ownership { mode: Some(0o755), ..Ownership::default() };
         let daemon = format!("{home}/bin/orrery-daemon");
         run.access.target.write_file(&daemon, DAEMON.as_bytes(), executable)?;
@@ -97,17 +97,21 @@ pub(super) fn run_with_task_data(
     let data = serde_json::to_vec_pretty(&task_data(run))
         .map_err(|error| PluginError::new(format!("cannot write the task: {error}")))?;
     if target.write_file(&file, &data, private).is_err() {
-        make_directories(target, &format!("{home}/tasks"))?;
+        make_directories(target, &[&format!("{home}/tasks")], run.stop)?;
         target.write_file(&file, &data, private)?;
     }
-    let script =
-        format!("PATH=\"$ORRERY_NODE_DIR/bin:$PATH\"; export PATH; cd \"${{HOME:-/}}\" && {line}");
+    let script = format!(
+        "PATH=\"$ORRERY_NODE_DIR/bin:$PATH\"; export PATH; cd \"${{HOME:-/}}\" || exit\n\
+         (\n{line}\n)\nstatus=$?; rm -f \"$ORRERY_TASK\"; exit $status"
+    );
     let mut command = CommandLine::shell(&script);
     command.environment = environment(run, &file);
     command.timeout = run.stop.remaining();
     let ran = target.run(&command, run.stop);
-    let removed = target.remove_file(&file);
     let output = ran.map_err(|error| {
+        if let Err(error) = target.remove_file(&file) {
+            tracing::warn!(task = %run.task.id, %error, "the data of a task was left on its node");
+        }
         let hint = "look at the node: the action may have been carried out in part";
         let error = PluginError::from(error);
         // The command line itself is of no use in the message.
@@ -117,9 +121,6 @@ pub(super) fn run_with_task_data(
         };
         PluginError { message, hint: error.hint.clone().or(Some(hint.to_owned())), ..error }
     })?;
-    if let Err(error) = removed {
-        tracing::warn!(task = %run.task.id, %error, "the data of a task was left on its node");
-    }
     let (stdout, stderr) = (output_tail(&output.stdout), output_tail(&output.stderr));
     if output.success() {
         return Ok(ActionOutput { stdout, stderr });
@@ -172,7 +173,7 @@ fn put_script(run: &ActionRun<'_>, name: &str) -> Result<String, PluginError> {
         return Ok(path);
     }
     let (_, content) = resource_content(run, &resource)?;
-    make_directories(target, &directory)?;
+    make_directories(target, &[&directory], run.stop)?;
     let executable = Ownership { mode: Some(0o755), ..Ownership::default() };
     target.write_file(&path, &content, executable)?;
     Ok(path)
@@ -188,7 +189,7 @@ fn put_archive(run: &ActionRun<'_>, name: &str) -> Result<(), PluginError> {
     if target.stat(&directory)?.is_none() {
         let partial = format!("{archives}/{digest}.partial");
         target.remove_directory(&partial, RemovalMode::WithContent)?;
-        make_directories(target, &partial)?;
+        make_directories(target, &[&partial], run.stop)?;
         let packed = format!("{partial}.tar");
         target.write_file(&packed, &content, Ownership::default())?;
         let words = ["tar", "-xf", &packed, "-C", &partial, "--no-same-owner"];

@@ -8,7 +8,7 @@ use crate::redacted::RedactedMap;
 /// A problem with the fields of a plug-in. Never has a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldProblem {
-    #[error("{plugin} has no field {field}{}", similar_suffix(.similar))]
+    #[error("{plugin} has no field {field}{}", similar_suffix(.similar.as_deref()))]
     Unknown { plugin: String, field: String, similar: Option<String> },
     #[error("the field {field} of {plugin} is set by administrators only")]
     NotForUsers { plugin: String, field: String },
@@ -22,8 +22,8 @@ pub enum FieldProblem {
     },
 }
 
-fn similar_suffix(similar: &Option<String>) -> String {
-    similar.as_ref().map_or_else(String::new, |name| format!("; did you mean {name}?"))
+fn similar_suffix(similar: Option<&str>) -> String {
+    similar.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
 fn alternatives(missing: &[Vec<String>]) -> String {

@@ -1,8 +1,14 @@
 //! Providers of this installation.
 
+mod inventory;
+mod netns;
+mod netns_network;
 mod process;
 mod process_end;
 mod sim;
+mod slot_files;
 
+pub use inventory::InventoryProvider;
+pub use netns::NetnsProvider;
 pub use process::ProcessProvider;
 pub use sim::SimProvider;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::process_end::{MARK, end_processes};
+use super::slot_files::SlotFiles;
 use crate::facts::NodeFacts;
 use crate::machine_name::MachineName;
 use crate::plugin::{
@@ -95,7 +96,7 @@ fn create_machine(root: &Path, name: &MachineName) -> io::Result<MachineFile> {
     for part in DIRECTORIES {
         fs::create_dir_all(directory.join(part))?;
     }
-    let slot = claim_slot(root, name)?;
+    let slot = SlotFiles::new(root, NODES_MAX).claim(name)?;
     let machine = MachineFile {
         slot,
         address: address(root, slot),
@@ -105,41 +106,6 @@ fn create_machine(root: &Path, name: &MachineName) -> io::Result<MachineFile> {
     file.write_all(&serde_json::to_vec(&machine)?)?;
     file.persist(directory.join(MACHINE_FILE))?;
     Ok(machine)
-}
-
-/// Finds the slot of a machine, or claims the first free one. A slot is a file with a name.
-fn claim_slot(root: &Path, name: &MachineName) -> io::Result<u16> {
-    let slots = root.join("slots");
-    fs::create_dir_all(&slots)?;
-    if let Some(slot) = slot_of(&slots, name)? {
-        return Ok(slot);
-    }
-    let mut claim = tempfile::NamedTempFile::new_in(root)?;
-    claim.write_all(name.to_string().as_bytes())?;
-    for slot in 0..NODES_MAX {
-        match fs::hard_link(claim.path(), slots.join(slot.to_string())) {
-            Ok(()) => return Ok(slot),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::other(format!("there are {NODES_MAX} nodes already")))
-}
-
-fn slot_of(slots: &Path, name: &MachineName) -> io::Result<Option<u16>> {
-    let name = name.to_string();
-    let entries = match fs::read_dir(slots) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        let slot = entry.file_name().to_str().and_then(|slot| slot.parse().ok());
-        if fs::read_to_string(entry.path()).is_ok_and(|text| text == name) {
-            return Ok(slot);
-        }
-    }
-    Ok(None)
 }
 
 /// Loopback address of a slot. Other directories have others.
@@ -159,10 +125,7 @@ fn delete_machine(root: &Path, name: &MachineName) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let slots = root.join("slots");
-        if let Some(slot) = slot_of(&slots, name)? {
-            fs::remove_file(slots.join(slot.to_string()))?;
-        }
+        SlotFiles::new(root, NODES_MAX).free(name)?;
         fs::remove_dir_all(&directory)?;
     }
     Ok(())

@@ -3,5 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "tests run in real time")]
 
 mod harness;
+mod machines;
 mod process;
 mod sim;
