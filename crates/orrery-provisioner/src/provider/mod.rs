@@ -1,5 +1,6 @@
 //! Providers of this installation.
 
+mod ec2;
 mod inventory;
 mod netns;
 mod netns_network;
@@ -8,6 +9,7 @@ mod process_end;
 mod sim;
 mod slot_files;
 
+pub use ec2::Ec2Provider;
 pub use inventory::InventoryProvider;
 pub use netns::NetnsProvider;
 pub use process::ProcessProvider;

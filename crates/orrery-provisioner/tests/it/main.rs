@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests run in real time")]
 
+mod ec2;
 mod harness;
 mod machines;
 mod process;
