@@ -27,6 +27,7 @@ pub mod plugin;
 pub mod plugins;
 pub mod provider;
 mod python_plugin;
+pub mod rebalance;
 pub mod redacted;
 pub mod resource_store;
 pub mod runner;
