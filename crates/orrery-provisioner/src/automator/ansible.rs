@@ -101,6 +101,7 @@ impl AnsibleAutomator {
             merge(&mut variables, more);
         }
         let variables = write("variables.json", variables.to_string().as_bytes())?;
+        write("ansible.cfg", b"[defaults]\n")?;
         let playbook = write("playbook.yml", &content)?;
         let mut arguments =
             vec!["-i".to_owned(), inventory, "-e".to_owned(), format!("@{variables}")];
@@ -134,13 +135,12 @@ impl ServiceAutomator for AnsibleAutomator {
         let arguments = AnsibleAutomator::write_files(run, directory.path())?;
         let words = ["-I", "-m", "ansible", "playbook"].map(str::to_owned);
         let program = interpreter.program.display().to_string();
-        let mut command =
-            CommandLine::new([program].into_iter().chain(words).chain(arguments));
+        let mut command = CommandLine::new([program].into_iter().chain(words).chain(arguments));
         let home = directory.path().display().to_string();
         // Settings of this machine's users do not count.
         command.environment = [
             ("HOME", home.clone()),
-            ("ANSIBLE_CONFIG", "/dev/null".to_owned()),
+            ("ANSIBLE_CONFIG", format!("{home}/ansible.cfg")),
             ("ANSIBLE_HOME", format!("{home}/ansible")),
             ("ANSIBLE_LOCAL_TEMP", format!("{home}/tmp")),
             ("ANSIBLE_NOCOLOR", "1".to_owned()),
@@ -149,7 +149,9 @@ impl ServiceAutomator for AnsibleAutomator {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        command.environment.extend(run.access.environment.iter().filter(|(name, _)| name != "HOME").cloned());
+        command
+            .environment
+            .extend(run.access.environment.iter().filter(|(name, _)| name != "HOME").cloned());
         command.timeout = run.stop.remaining();
         let target = LocalTarget::new(Durability::None).with_variables(Variables::Standard);
         let output = target.run(&command, run.stop)?;
@@ -159,7 +161,8 @@ impl ServiceAutomator for AnsibleAutomator {
         }
         let playbook = run.fields.text("playbook").unwrap_or_default();
         let lines = String::from_utf8_lossy(&output.stdout);
-        let fatal = lines.lines().find(|line| line.starts_with("fatal:") || line.starts_with("ERROR"));
+        let fatal =
+            lines.lines().find(|line| line.starts_with("fatal:") || line.starts_with("ERROR"));
         let reason = fatal.map_or_else(|| output.error_excerpt(), str::to_owned);
         let text = format!("playbook {playbook} ended with code {}: {reason}", output.code);
         Err(PluginError { stdout, stderr, ..PluginError::new(text) })

@@ -5,9 +5,7 @@
 //! desired.
 
 use orrery_handlers::run::{HandlerRun, Purpose, RunContext};
-use orrery_handlers::{
-    BeforeChange, LocalSecrets, NoContents, Registry, TargetCache, clock::now,
-};
+use orrery_handlers::{BeforeChange, LocalSecrets, NoContents, Registry, TargetCache, clock::now};
 use orrery_model::{
     Attributes, ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, ResourceId, VersionNumber,
 };
@@ -108,9 +106,10 @@ impl ModelAutomator {
         purpose: Purpose,
     ) -> Result<Outcome, PluginError> {
         let entity = resource.id.entity();
-        let handler = self.registry.handler(entity).ok_or_else(|| {
-            PluginError::new(format!("there is no handler for {entity}"))
-        })?;
+        let handler = self
+            .registry
+            .handler(entity)
+            .ok_or_else(|| PluginError::new(format!("there is no handler for {entity}")))?;
         let announce = || Ok(());
         let handler_run = HandlerRun {
             purpose,
@@ -154,8 +153,7 @@ impl ServiceAutomator for ModelAutomator {
             return Ok(ActionOutput::default());
         }
         let is_purge = matches!(run.action, Action::Remove | Action::Stop);
-        let purpose =
-            if run.action == Action::Probe { Purpose::DryRun } else { Purpose::Deploy };
+        let purpose = if run.action == Action::Probe { Purpose::DryRun } else { Purpose::Deploy };
         let entries = ModelAutomator::entries(run)?;
         // All are checked before the first is applied.
         let mut resources = entries

@@ -1,45 +1,19 @@
 //! Machines of EC2: moto's server with throttled requests, and logins at their addresses.
 
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use orrery_handlers::run::Purpose;
-use orrery_model::{ChangeKind, OutcomeStatus, PipSettings};
+use orrery_model::{ChangeKind, OutcomeStatus};
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::Ec2Provider;
 use orrery_provisioner::ssh_access::SshMachineAccess;
 use orrery_pyenv::interpreters::Interpreter;
-use orrery_pyenv::{VirtualEnvSpec, VirtualEnvs};
 use orrery_testing::{TestMachine, keygen};
 use serde_json::{Map, Value, json};
 
-use crate::harness::{World, log, read, wait_for};
-
-/// Virtualenvs that test runs share: packages come from an index, which takes a while.
-fn packages() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("python")
-}
-
-/// Interpreter with packages; `None` if there is no index.
-fn install(requirement: &str) -> Option<Interpreter> {
-    let requirements = [requirement.to_owned()];
-    let spec = VirtualEnvSpec {
-        requirements: &requirements,
-        modules: &[],
-        sources: Vec::new(),
-        pip: &PipSettings::default(),
-    };
-    let base = Interpreter::find(None).unwrap();
-    match VirtualEnvs::new(packages(), Vec::new()).interpreter(&base, &spec) {
-        Ok(found) => Some(found),
-        Err(error) => {
-            eprintln!("ec2: skipped: {requirement} cannot be installed: {error}");
-            None
-        }
-    }
-}
+use crate::harness::{World, install_packages, log, packages, read, wait_for};
 
 /// Moto's server. Dropping it ends it.
 struct Moto {
@@ -91,8 +65,8 @@ fn instances_are_created_found_confirmed_and_deleted_under_throttling() {
         return;
     }
     // Inside the network of the test there is no index.
-    let Some(moto) = install("moto[server,ec2]>=5,<6") else { return };
-    let Some(_) = install("boto3>=1.35,<2") else { return };
+    let Some(moto) = install_packages("moto[server,ec2]>=5,<6") else { return };
+    let Some(_) = install_packages("boto3>=1.35,<2") else { return };
     let hub = TestMachine::start("hub", &[]);
     let result = std::thread::scope(|scope| {
         let run = scope.spawn(|| {

@@ -13,7 +13,8 @@ use orrery_handlers::{
     TargetCache,
 };
 use orrery_model::{
-    Attributes, ChangeKind, LogLevel, OutcomeStatus, Resource, Timestamp, VersionNumber,
+    Attributes, ChangeKind, LogLevel, OutcomeStatus, PipSettings, Resource, Timestamp,
+    VersionNumber,
 };
 use orrery_provisioner::directory::{ClusterDirectory, ClusterView, DirectoryError, ViewNode};
 use orrery_provisioner::dispatch::{Dispatcher, LocalDispatcher};
@@ -23,6 +24,8 @@ use orrery_provisioner::plugin::{PluginError, PluginResources};
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::runner::Runner;
 use orrery_provisioner::slots::Slots;
+use orrery_pyenv::interpreters::Interpreter;
+use orrery_pyenv::{VirtualEnvSpec, VirtualEnvs};
 use serde_json::{Map, Value, json};
 
 pub(crate) const CLUSTER: &str = "c1";
@@ -90,6 +93,7 @@ pub(crate) struct World {
     pub(crate) ssh_user: String,
     pub(crate) config: Map<String, Value>,
     pub(crate) plugin_resources: BTreeMap<String, String>,
+    pub(crate) automators: Vec<&'static str>,
     pub(crate) incarnation: u32,
     pub(crate) stop: CancelToken,
     /// An earlier run began an effect, and its end is unknown.
@@ -133,6 +137,7 @@ impl World {
             ssh_user: "root".to_owned(),
             config: Map::new(),
             plugin_resources: BTreeMap::new(),
+            automators: vec!["shell"],
             incarnation: 1,
             stop: CancelToken::never(),
             has_unknown_effect: false,
@@ -180,7 +185,7 @@ impl World {
         let mut attributes = self.node_attributes(node);
         let more = json!({
             "hardwaretype": "small", "imagetype": "debian", "flavor": "s1", "image": "debian-12",
-            "services": [], "automators": ["shell"], "plugin_resources": self.plugin_resources,
+            "services": [], "automators": self.automators, "plugin_resources": self.plugin_resources,
         });
         attributes.extend(more.as_object().cloned().unwrap());
         attributes
@@ -372,4 +377,28 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 /// Text of a file; empty if it does not exist.
 pub(crate) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Virtualenvs that test runs share: packages come from an index, which takes a while.
+pub(crate) fn packages() -> std::path::PathBuf {
+    std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("python")
+}
+
+/// Interpreter with packages; `None` if there is no index.
+pub(crate) fn install_packages(requirement: &str) -> Option<Interpreter> {
+    let requirements = [requirement.to_owned()];
+    let spec = VirtualEnvSpec {
+        requirements: &requirements,
+        modules: &[],
+        sources: Vec::new(),
+        pip: &PipSettings::default(),
+    };
+    let base = Interpreter::find(None).unwrap();
+    match VirtualEnvs::new(packages(), Vec::new()).interpreter(&base, &spec) {
+        Ok(found) => Some(found),
+        Err(error) => {
+            eprintln!("skipped: {requirement} cannot be installed: {error}");
+            None
+        }
+    }
 }

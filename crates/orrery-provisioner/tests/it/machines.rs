@@ -9,6 +9,7 @@ use std::sync::Arc;
 use orrery_handlers::run::Purpose;
 use orrery_model::{ChangeKind, OutcomeStatus};
 use orrery_provisioner::automator::ShellAutomator;
+use orrery_provisioner::plugin::ServiceAutomator;
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::{InventoryProvider, NetnsProvider};
 use orrery_provisioner::ssh_access::SshMachineAccess;
@@ -38,7 +39,7 @@ esac
 const ACTIONS: [&str; 6] = ["install", "configure", "initialize", "start", "stop", "probe"];
 
 /// Runs a test in a thread of its own, in a new network.
-fn apart(name: &str, test: fn()) {
+pub(crate) fn apart(name: &str, test: fn()) {
     if let Some(reason) = TestMachine::obstacle() {
         eprintln!("{name}: skipped: no namespaces: {reason}");
         return;
@@ -56,27 +57,33 @@ fn apart(name: &str, test: fn()) {
     }
 }
 
-struct Site {
+pub(crate) struct Site {
     directory: TempDir,
     ssh: SshMachineAccess,
-    world: World,
+    pub(crate) world: World,
     service: TestService,
 }
 
 impl Site {
     fn new() -> Self {
+        Site::with_automator(Arc::new(ShellAutomator::new()))
+    }
+
+    /// A site with another automator beside `shell`.
+    pub(crate) fn with_automator(automator: Arc<dyn ServiceAutomator>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let ssh = SshMachineAccess::new(directory.path().join("known_hosts")).unwrap();
         let mut plugins = Plugins::default();
         plugins.add_provider(Arc::new(NetnsProvider::new(directory.path(), ssh.clone())));
         plugins.add_automator(Arc::new(ShellAutomator::new()));
+        plugins.add_automator(automator);
         let fields = json!({"network": "10.91.0.0/24", "bridge": "orrtest"});
         let mut world = World::new(plugins, "netns", fields);
         let service = prepare(&mut world);
         Site { directory, ssh, world, service }
     }
 
-    fn node(&self, number: u64) -> String {
+    pub(crate) fn node(&self, number: u64) -> String {
         let node = format!("web-{number}");
         self.world.add_node(&node, number, &[&self.service]);
         node
@@ -88,7 +95,7 @@ impl Site {
     }
 
     /// File of a node.
-    fn file(&self, number: u64, path: &str) -> PathBuf {
+    pub(crate) fn file(&self, number: u64, path: &str) -> PathBuf {
         self.machine(number).join("upper/var/lib/orrery-node").join(path)
     }
 }

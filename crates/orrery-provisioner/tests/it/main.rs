@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests run in real time")]
 
+mod automators;
 mod ec2;
 mod harness;
 mod machines;
