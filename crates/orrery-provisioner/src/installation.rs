@@ -28,3 +28,48 @@ pub fn standard_plugins(directory: &Path) -> io::Result<Plugins> {
     plugins.add_automator(Arc::new(AnsibleAutomator::new(directory.join("python"))));
     Ok(plugins)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::PluginKind;
+
+    /// Words in backticks in the rows of a page's tables that belong to a plug-in.
+    fn documented_fields(page: &str, plugin: &str) -> Vec<String> {
+        let mut fields = Vec::new();
+        let mut is_own = false;
+        for line in page.lines() {
+            let Some(row) = line.strip_prefix('|') else {
+                is_own = false;
+                continue;
+            };
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            if !cells[0].is_empty() {
+                is_own = cells[0] == format!("`{plugin}`");
+            }
+            if let Some(cell) = cells.get(1).filter(|_| is_own) {
+                fields.extend(cell.split('`').skip(1).step_by(2).map(str::to_owned));
+            }
+        }
+        fields
+    }
+
+    #[test]
+    fn the_reference_lists_all_plug_ins_with_their_fields() {
+        let page = include_str!("../../../docs/reference/cluster-plugins.md");
+        let directory = tempfile::tempdir().unwrap();
+        let plugins = standard_plugins(directory.path()).unwrap();
+        let mut count = 0;
+        for manifest in plugins.manifests() {
+            let documented = documented_fields(page, &manifest.name);
+            for field in manifest.parameters.admin.fields.keys() {
+                assert!(documented.contains(field), "{} of {} is missing", field, manifest.name);
+            }
+            count += usize::from(manifest.kind == PluginKind::Provider);
+        }
+        assert_eq!(count, 5);
+        // Secrets are marked.
+        let ec2 = plugins.manifest(PluginKind::Provider, "ec2").unwrap();
+        assert_eq!(ec2.sensitive_fields(), ["secret_key", "session_token", "identity"]);
+    }
+}

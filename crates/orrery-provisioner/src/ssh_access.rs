@@ -152,10 +152,7 @@ impl SshMachineAccess {
         let deadline = monotonic() + wait;
         let mut pause = PAUSE;
         loop {
-            let error = match transport.ping(&stop.within(ATTEMPT_TIME)) {
-                Ok(_) => break,
-                Err(error) => error,
-            };
+            let Err(error) = transport.ping(&stop.within(ATTEMPT_TIME)) else { break };
             let is_over = monotonic() + pause > deadline || stop.reason().is_some();
             let is_final = error.reason.contains("host key");
             if is_over || is_final {

@@ -23,6 +23,8 @@ def throttling(environment, start_response):
     if environment["PATH_INFO"] == "/" and environment["REQUEST_METHOD"] == "POST" and requests % 3 == 0:
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"{requests}\n")
+        # A connection that is closed with an unread request would be reset.
+        environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
         start_response("503 Service Unavailable", [("Content-Type", "text/xml")])
         return [THROTTLED]
     return application(environment, start_response)
