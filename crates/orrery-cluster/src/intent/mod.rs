@@ -2,13 +2,32 @@
 //!
 //! Operations are functions from one intent to the next; [`crate::render`] turns an intent into
 //! resources of an environment.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `create` | the first intent, from documents and a request |
+//! | `problem` | the intent as input of the solver |
+//! | `layout` | operations that change nodes or their services |
+//! | `services` | services that are added, removed, started, stopped and restarted |
+//! | `naming` | names of nodes and hosts |
 
-use std::collections::BTreeMap;
+mod create;
+mod error;
+mod layout;
+mod naming;
+mod problem;
+mod services;
+
+pub use create::{NewCluster, create};
+pub use error::IntentError;
+pub use layout::HardwareChange;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::document::{ClusterTemplate, Provider, Service};
+use crate::document::{ClusterTemplate, HardwareType, ImageType, Provider, Service};
 
 /// Desired state of one cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +45,18 @@ pub struct ClusterIntent {
     pub provider: Provider,
     /// Copies of the services on the cluster, by name.
     pub services: BTreeMap<String, Service>,
+    /// Copies of the hardware types that nodes may have.
+    #[serde(default)]
+    pub hardware_types: BTreeMap<String, HardwareType>,
+    /// Copies of the image types that nodes may have.
+    #[serde(default)]
+    pub image_types: BTreeMap<String, ImageType>,
+    /// The only hardware type of the cluster, if the request named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned_hardware: Option<String>,
+    /// The only image type of the cluster, if the request named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned_image: Option<String>,
     /// Configuration with macros, by service or topic.
     pub config: Map<String, Value>,
     pub dns_suffix: String,
@@ -55,6 +86,13 @@ pub struct IntentNode {
     pub services: BTreeMap<String, IntentService>,
 }
 
+impl IntentNode {
+    /// True if the node has the same machine in both intents.
+    pub fn is_same_machine(&self, other: &IntentNode) -> bool {
+        (self.number, self.incarnation) == (other.number, other.incarnation)
+    }
+}
+
 /// Desired state of a service on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntentService {
@@ -63,4 +101,63 @@ pub struct IntentService {
     pub generation: u64,
     /// A changed number requests another initialization.
     pub epoch: u32,
+    /// True if the configuration changed after the last restart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restart_pending: bool,
+}
+
+impl Default for IntentService {
+    fn default() -> Self {
+        IntentService { running: true, generation: 0, epoch: 0, restart_pending: false }
+    }
+}
+
+impl ClusterIntent {
+    /// Nodes in the order of their numbers.
+    pub fn nodes_by_number(&self) -> Vec<(&String, &IntentNode)> {
+        let mut nodes: Vec<(&String, &IntentNode)> = self.nodes.iter().collect();
+        nodes.sort_by_key(|(_, node)| node.number);
+        nodes
+    }
+
+    /// Services with at least one node.
+    pub fn placed_services(&self) -> BTreeSet<&str> {
+        self.nodes.values().flat_map(|node| node.services.keys()).map(String::as_str).collect()
+    }
+
+    /// Replaces the digests of the plug-in resources.
+    #[must_use]
+    pub fn with_plugin_resources(mut self, digests: BTreeMap<String, String>) -> Self {
+        self.plugin_resources = digests;
+        self
+    }
+
+    /// Adds what an earlier intent has and this one does not: everything that may exist while the
+    /// transition from the earlier one is incomplete.
+    #[must_use]
+    pub fn including(&self, earlier: &ClusterIntent) -> Self {
+        let mut all = self.clone();
+        for (name, service) in &earlier.services {
+            all.services.entry(name.clone()).or_insert_with(|| service.clone());
+        }
+        for (name, node) in &earlier.nodes {
+            let known = all.nodes.entry(name.clone()).or_insert_with(|| node.clone());
+            for (service, state) in &node.services {
+                known.services.entry(service.clone()).or_insert_with(|| state.clone());
+            }
+        }
+        all.next_number = all.next_number.max(earlier.next_number);
+        all
+    }
+
+    /// Services whose configuration changed after their last restart, with their nodes.
+    pub fn pending_restarts(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut pending: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, node) in self.nodes_by_number() {
+            for (service, _) in node.services.iter().filter(|(_, one)| one.restart_pending) {
+                pending.entry(service).or_default().push(name);
+            }
+        }
+        pending
+    }
 }

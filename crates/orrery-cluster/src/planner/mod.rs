@@ -23,5 +23,6 @@ pub use build::plan;
 pub use error::PlanError;
 pub use execution::Execution;
 pub use service_order::ServiceDefinitions;
+pub(crate) use service_order::{PhaseKind, ServiceOrder};
 pub use state::{ClusterState, NodeState, ServiceState};
 pub use step::{Effect, Gate, Plan, PlanPolicy, ResourceKind, Restart, Step};

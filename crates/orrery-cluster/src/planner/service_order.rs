@@ -31,13 +31,13 @@ impl<'s> ServiceDefinitions<'s> {
         Ok(names.iter().map(direct).collect())
     }
 
-    pub(super) fn has_action(&self, service: &str, action: ServiceAction) -> bool {
+    pub(crate) fn has_action(&self, service: &str, action: ServiceAction) -> bool {
         self.0.get(service).is_some_and(|service| service.action(action).is_some())
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PhaseKind {
+pub(crate) enum PhaseKind {
     Install,
     Runtime,
 }
@@ -52,7 +52,7 @@ struct Graph<'s> {
 }
 
 /// The dependencies between the services of one cluster.
-pub(super) struct ServiceOrder<'s> {
+pub(crate) struct ServiceOrder<'s> {
     services: &'s ServiceDefinitions<'s>,
     install: Graph<'s>,
     runtime: Graph<'s>,
@@ -60,7 +60,7 @@ pub(super) struct ServiceOrder<'s> {
 
 impl<'s> ServiceOrder<'s> {
     /// The order of the named services, which must include all their requirements.
-    pub(super) fn new(
+    pub(crate) fn new(
         services: &'s ServiceDefinitions<'s>,
         names: &BTreeSet<&str>,
     ) -> Result<Self, PlanError> {
@@ -68,7 +68,7 @@ impl<'s> ServiceOrder<'s> {
     }
 
     /// The same for existing services, complete or not.
-    pub(super) fn of_existing(
+    pub(crate) fn of_existing(
         services: &'s ServiceDefinitions<'s>,
         names: &BTreeSet<&str>,
     ) -> Result<Self, PlanError> {
@@ -133,7 +133,7 @@ impl<'s> ServiceOrder<'s> {
 
     /// Services directly before one, among those that have an action: dependencies without it are
     /// replaced by their own, and indirect ones are omitted.
-    pub(super) fn before(
+    pub(crate) fn before(
         &self,
         phase: PhaseKind,
         service: &str,
@@ -157,7 +157,7 @@ impl<'s> ServiceOrder<'s> {
     }
 
     /// The services and their direct and indirect runtime dependents.
-    pub(super) fn with_dependents(&self, services: &BTreeSet<&str>) -> BTreeSet<&'s str> {
+    pub(crate) fn with_dependents(&self, services: &BTreeSet<&str>) -> BTreeSet<&'s str> {
         let depends = |name: &&'s str| {
             let all = self.runtime.all.get(name);
             services.contains(name) || all.is_some_and(|all| !all.is_disjoint(services))
@@ -166,7 +166,7 @@ impl<'s> ServiceOrder<'s> {
     }
 
     /// The services and their direct and indirect runtime dependencies.
-    pub(super) fn with_dependencies(&self, services: &BTreeSet<&str>) -> BTreeSet<&'s str> {
+    pub(crate) fn with_dependencies(&self, services: &BTreeSet<&str>) -> BTreeSet<&'s str> {
         let mut all = BTreeSet::new();
         for (name, dependencies) in &self.runtime.all {
             if services.contains(name) {
@@ -178,18 +178,18 @@ impl<'s> ServiceOrder<'s> {
     }
 
     /// All services before one, directly or indirectly.
-    pub(super) fn all_before(&self, phase: PhaseKind, service: &str) -> &BTreeSet<&'s str> {
+    pub(crate) fn all_before(&self, phase: PhaseKind, service: &str) -> &BTreeSet<&'s str> {
         static NONE: BTreeSet<&str> = BTreeSet::new();
         self.graph(phase).all.get(service).unwrap_or(&NONE)
     }
 
     /// Direct runtime dependencies, with or without actions.
-    pub(super) fn direct(&self, service: &str) -> impl Iterator<Item = &'s str> {
+    pub(crate) fn direct(&self, service: &str) -> impl Iterator<Item = &'s str> {
         self.runtime.direct.get(service).into_iter().flatten().copied()
     }
 
     /// All services, each after its runtime dependencies.
-    pub(super) fn sorted(&self) -> &[&'s str] {
+    pub(crate) fn sorted(&self) -> &[&'s str] {
         &self.runtime.sorted
     }
 }

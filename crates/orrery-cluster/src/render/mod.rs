@@ -3,6 +3,10 @@
 //! The attributes below are the contract between this crate, which writes them, and the handlers,
 //! which read them.
 
+mod rendering;
+
+pub use rendering::{RenderError, RenderPolicy, Rendering, RestartPolicy};
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +30,24 @@ pub mod entity {
     pub const INITIALIZED: &str = "cluster::Initialized";
     /// Runs with its generation, or does not run.
     pub const RUNNING: &str = "cluster::Running";
+    /// Does nothing: represents all instances of a service, so that n dependents of m instances
+    /// need n + m requirements. Needs no machine.
+    pub const BARRIER: &str = "cluster::Barrier";
+}
+
+/// Name of the resource set and of the agent of all barriers.
+pub const BARRIERS: &str = "barriers";
+
+/// Attributes of `cluster::Barrier`, identified by `name`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BarrierAttributes {
+    /// Id of the cluster.
+    pub cluster: String,
+    pub service: String,
+    /// State that all instances have behind the barrier, such as `running`.
+    pub state: String,
+    #[serde(default)]
+    pub purged: bool,
 }
 
 /// Attributes that all resources of a node share.
@@ -96,7 +118,8 @@ pub struct ServiceAttributes {
     /// Digest of everything that determines the result of the action.
     pub digest: String,
     pub generation: u64,
-    /// Of `cluster::Running`: false if it should be stopped.
+    /// Of `cluster::Running`: false if it should be stopped. Of `cluster::Initialized`: false if
+    /// the service does not run, so that nothing is initialized yet.
     pub running: bool,
     /// Of `cluster::Initialized`: identity of the initialization.
     #[serde(default)]
