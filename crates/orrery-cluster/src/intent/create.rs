@@ -74,6 +74,7 @@ pub fn create(
         dns_suffix: suffix.to_owned(),
         nodes: BTreeMap::new(),
         next_number: FIRST_NODE,
+        serial: 0,
         plugin_resources: BTreeMap::new(),
     };
     for service in &problem.services {

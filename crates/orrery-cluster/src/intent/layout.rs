@@ -28,7 +28,7 @@ impl ClusterIntent {
     pub fn resize(&self, size: u32, limits: SearchLimits<'_>) -> Result<Self, IntentError> {
         let problem = self.problem(size)?;
         let result = resize(&problem, &self.existing_nodes(), limits)?;
-        let mut next = self.clone();
+        let mut next = self.successor();
         let instances = self.next_instances();
         next.nodes.retain(|_, node| !result.removed.contains(&node.number));
         for group in &result.added {
@@ -60,7 +60,7 @@ impl ClusterIntent {
         if let Some(unknown) = services.iter().find(|name| !self.services.contains_key(*name)) {
             return Err(IntentError::NotOnCluster(unknown.clone()));
         }
-        let mut next = self.clone();
+        let mut next = self.successor();
         let mut flavor = None;
         if let Some(name) = hardwaretype {
             flavor = Some(next.use_hardware(catalog, name)?);
@@ -148,7 +148,7 @@ impl ClusterIntent {
     /// # Errors
     /// There is no such node.
     pub fn replace(&self, node: &str) -> Result<Self, IntentError> {
-        let mut next = self.clone();
+        let mut next = self.successor();
         match next.nodes.get_mut(node) {
             Some(found) => found.incarnation += 1,
             None => return Err(IntentError::UnknownNode(node.to_owned())),
@@ -159,7 +159,7 @@ impl ClusterIntent {
     /// Removes all nodes.
     #[must_use]
     pub fn delete(&self) -> Self {
-        let mut next = self.clone();
+        let mut next = self.successor();
         next.nodes.clear();
         next
     }
@@ -172,7 +172,7 @@ impl ClusterIntent {
     pub fn update(&self, catalog: &Catalog) -> Result<Self, IntentError> {
         let template = resolve(catalog, self.template.name())?;
         let problem = lower_template(catalog, &template, &self.request(self.size()))?;
-        let mut next = self.clone();
+        let mut next = self.successor();
         next.template_revision = revision(&template.template);
         next.template = self_contained(template.template);
         next.provider = find_provider(catalog, &self.provider.info.name)?;

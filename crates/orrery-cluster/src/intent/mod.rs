@@ -64,6 +64,9 @@ pub struct ClusterIntent {
     pub nodes: BTreeMap<String, IntentNode>,
     /// Number of the next node; numbers are never reused.
     pub next_number: u64,
+    /// Number of operations so far.
+    #[serde(default)]
+    pub serial: u64,
     /// Digests of the plug-in resources in use, by `TYPE/NAME`, such as `scripts/app.sh`.
     #[serde(default)]
     pub plugin_resources: BTreeMap<String, String>,
@@ -125,11 +128,15 @@ impl ClusterIntent {
         self.nodes.values().flat_map(|node| node.services.keys()).map(String::as_str).collect()
     }
 
+    /// A copy with the next serial number, for an operation to change.
+    fn successor(&self) -> Self {
+        ClusterIntent { serial: self.serial + 1, ..self.clone() }
+    }
+
     /// Replaces the digests of the plug-in resources.
     #[must_use]
-    pub fn with_plugin_resources(mut self, digests: BTreeMap<String, String>) -> Self {
-        self.plugin_resources = digests;
-        self
+    pub fn with_plugin_resources(&self, digests: BTreeMap<String, String>) -> Self {
+        ClusterIntent { plugin_resources: digests, ..self.successor() }
     }
 
     /// Adds what an earlier intent has and this one does not: everything that may exist while the

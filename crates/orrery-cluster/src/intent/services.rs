@@ -22,7 +22,7 @@ impl ClusterIntent {
         names: &[String],
         limits: SearchLimits<'_>,
     ) -> Result<Self, IntentError> {
-        let mut next = self.clone();
+        let mut next = self.successor();
         let add: BTreeSet<String> = names.iter().cloned().collect();
         for name in &add {
             if self.services.contains_key(name) {
@@ -68,7 +68,7 @@ impl ClusterIntent {
             [] => BTreeSet::new(),
             names => known_services(self, names)?,
         };
-        let mut next = self.clone();
+        let mut next = self.successor();
         next.services.retain(|name, _| !removed.contains(name.as_str()));
         if next.services.is_empty() {
             return Err(IntentError::NoServices);
@@ -88,7 +88,7 @@ impl ClusterIntent {
     /// A macro is wrong.
     pub fn reconfigure(&self, config: Map<String, Value>) -> Result<Self, IntentError> {
         check_macros(&config)?;
-        Ok(ClusterIntent { config, ..self.clone() })
+        Ok(ClusterIntent { config, ..self.successor() })
     }
 
     /// Starts services and all their dependencies; all services if there are no names.
@@ -132,7 +132,7 @@ impl ClusterIntent {
             Closure::Dependencies => order.with_dependencies(&names),
             Closure::Dependents => order.with_dependents(&names),
         };
-        let mut next = self.clone();
+        let mut next = self.successor();
         for node in next.nodes.values_mut() {
             for (name, service) in &mut node.services {
                 if names.contains(name.as_str()) {

@@ -75,6 +75,75 @@ pub fn services(text: &str) -> Result<Vec<String>, MacroError> {
     Ok(parse::parse(text)?.into_iter().filter_map(name).collect())
 }
 
+/// What a macro reads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MacroRead {
+    Owner,
+    /// Host name of the node itself.
+    OwnHost,
+    /// Address of the node itself.
+    OwnAddress,
+    /// Host names of the nodes of a service, or of the one with an index.
+    Hosts {
+        service: String,
+        index: Option<u64>,
+    },
+    /// Addresses of the nodes of a service, or of the one with an index.
+    Addresses {
+        service: String,
+        index: Option<u64>,
+    },
+    /// Number of nodes of a service.
+    Count {
+        service: String,
+    },
+    /// Position of the node itself among the nodes of a service.
+    Position {
+        service: String,
+    },
+}
+
+impl MacroRead {
+    /// The service whose nodes are read.
+    pub fn service(&self) -> Option<&str> {
+        match self {
+            MacroRead::Owner | MacroRead::OwnHost | MacroRead::OwnAddress => None,
+            MacroRead::Hosts { service, .. }
+            | MacroRead::Addresses { service, .. }
+            | MacroRead::Count { service }
+            | MacroRead::Position { service } => Some(service),
+        }
+    }
+}
+
+/// What the macros of a text read.
+///
+/// # Errors
+/// The first error.
+pub fn reads(text: &str) -> Result<Vec<MacroRead>, MacroError> {
+    let read = |part| match part {
+        Part::Text(_) => None,
+        Part::Macro(expression) => Some(read_of(expression.inner)),
+    };
+    Ok(parse::parse(text)?.into_iter().filter_map(read).collect())
+}
+
+fn read_of(Macro { function, selector, index }: Macro) -> MacroRead {
+    match (selector, function) {
+        (Selector::Owner, _) => MacroRead::Owner,
+        (Selector::This, Function::Address(_)) => MacroRead::OwnAddress,
+        (Selector::This, _) => MacroRead::OwnHost,
+        (Selector::Service(service), Function::Address(_)) => {
+            MacroRead::Addresses { service, index }
+        }
+        (Selector::Service(service), Function::Count) => MacroRead::Count { service },
+        (Selector::Service(service), Function::Instance) => MacroRead::Position { service },
+        (Selector::Service(service), Function::Host | Function::Owner) => {
+            MacroRead::Hosts { service, index }
+        }
+    }
+}
+
 /// Substitutes values for macros. `None` if there is nothing to expand, or no macro has a value.
 ///
 /// # Errors

@@ -3,9 +3,18 @@
 //! The attributes below are the contract between this crate, which writes them, and the handlers,
 //! which read them.
 
+mod digest;
+mod draft;
 mod rendering;
+mod resources;
+mod restarts;
+mod transition;
+mod view;
+mod write;
 
 pub use rendering::{RenderError, RenderPolicy, Rendering, RestartPolicy};
+pub use resources::{render, settled};
+pub use restarts::{plan, with_restarts};
 
 use std::collections::BTreeMap;
 
@@ -46,6 +55,8 @@ pub struct BarrierAttributes {
     pub service: String,
     /// State that all instances have behind the barrier, such as `running`.
     pub state: String,
+    /// Changes whenever an instance changes: the engine orders only what differs.
+    pub digest: String,
     #[serde(default)]
     pub purged: bool,
 }

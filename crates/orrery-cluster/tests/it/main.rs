@@ -5,8 +5,11 @@
 mod cases;
 mod document_properties;
 mod documents;
+mod intents;
 mod macros;
 mod planner_cases;
 mod planner_properties;
+mod render_cases;
+mod rendered_graph;
 mod simulated_cluster;
 mod webstack;

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::cases;
 
-fn texts(value: &Value) -> Vec<&str> {
+pub(crate) fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn service(case: &Value) -> Service {
+pub(crate) fn service(case: &Value) -> Service {
     let actions = texts(&case["actions"]).into_iter();
     let actions = actions.map(|name| (name.to_owned(), json!({"type": "shell"})));
     let document = json!({
@@ -89,10 +89,10 @@ fn states(
     })
 }
 
-type Edges = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// The transitive predecessors of each step.
-fn closure(direct: &Edges) -> Edges {
+pub(crate) fn closure(direct: &Edges) -> Edges {
     let mut all = direct.clone();
     loop {
         let mut next = all.clone();
@@ -119,7 +119,7 @@ fn edges_of(plan: &Plan) -> Edges {
     edges
 }
 
-fn edges_of_case(expected: &Value) -> Edges {
+pub(crate) fn edges_of_case(expected: &Value) -> Edges {
     let mut edges = Edges::new();
     for stage in expected["stages_before_one_task_per_node_split"].as_array().expect("stages") {
         for task in stage_of_case(stage) {
