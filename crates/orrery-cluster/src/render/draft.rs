@@ -7,7 +7,7 @@
 //! So the requirements of a resource are transitively closed as far as both ends may differ while
 //! everything in between does not, and a barrier differs whenever one of its instances does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Kinds of resources in the order of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +159,16 @@ impl<'i> Drafts<'i> {
             requires,
             barrier: Some(barrier),
         })
+    }
+
+    /// Marks all other barriers as gone in the next version.
+    pub(super) fn retain_barriers(&mut self, retained: &BTreeSet<(State, &'i str)>) {
+        for draft in &mut self.all {
+            if draft.barrier.is_some_and(|barrier| !retained.contains(&barrier)) {
+                draft.purged = true;
+                self.is_passing = true;
+            }
+        }
     }
 
     /// Numbers of drafts that wait for each other, if there are any.

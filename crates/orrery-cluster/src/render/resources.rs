@@ -40,6 +40,10 @@ pub fn render(
                 drafts.push_barrier(barrier, Vec::new(), true);
             }
         }
+        if matches!(policy.restart, RestartPolicy::Rolling { .. }) {
+            let mut after = Transition::build(None, new_side, &RestartPolicy::None)?;
+            drafts.retain_barriers(&after.resolve_groups().into_iter().collect());
+        }
     }
     let assembly = Assembly {
         drafts: &drafts,

@@ -118,7 +118,7 @@ fn state(view: &View<'_>) -> ClusterState {
             let state = ServiceState {
                 install: digests.services[*service].installed.clone(),
                 config: digests.configured(number, *service),
-                running: wanted.running,
+                running: view.is_up(*service, wanted),
                 generation: wanted.generation,
                 epoch: wanted.epoch,
             };

@@ -10,6 +10,7 @@ mod macros;
 mod planner_cases;
 mod planner_properties;
 mod render_cases;
+mod render_properties;
 mod rendered_graph;
 mod simulated_cluster;
 mod webstack;

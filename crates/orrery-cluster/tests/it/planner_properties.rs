@@ -14,10 +14,10 @@ use serde_json::json;
 
 use crate::simulated_cluster::{Judge, SimulatedCluster};
 
-const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+pub(crate) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// Services that depend on earlier ones only; some by a provided name.
-fn services() -> impl Strategy<Value = BTreeMap<String, Service>> {
+pub(crate) fn services() -> impl Strategy<Value = BTreeMap<String, Service>> {
     let one = (any::<[bool; 5]>(), prop::collection::vec(any::<u8>(), 5), any::<u8>());
     prop::collection::vec(one, NAMES.len()).prop_map(|choices| {
         let mut services = BTreeMap::new();
@@ -70,7 +70,7 @@ fn services() -> impl Strategy<Value = BTreeMap<String, Service>> {
 }
 
 /// Nodes with services; missing requirements are added to some node.
-fn states() -> impl Strategy<Value = ClusterState> {
+pub(crate) fn states() -> impl Strategy<Value = ClusterState> {
     let service = (0..3_u8, 0..2_u8, 0..2_u8, 0..2_u64, 0..8_u8);
     let node =
         (any::<bool>(), 0..2_u32, prop::collection::btree_map(0..NAMES.len(), service, 0..5));
@@ -100,7 +100,10 @@ fn states() -> impl Strategy<Value = ClusterState> {
 }
 
 /// Adds missing requirements.
-fn complete(mut state: ClusterState, services: &BTreeMap<String, Service>) -> ClusterState {
+pub(crate) fn complete(
+    mut state: ClusterState,
+    services: &BTreeMap<String, Service>,
+) -> ClusterState {
     loop {
         let present: BTreeSet<String> = state.services().into_iter().map(str::to_owned).collect();
         let mut missing = BTreeSet::new();

@@ -11,7 +11,8 @@
 //!   from other stops.
 //! - On machines that are replaced one after the other, resources wait for their own node only.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod rolling;
+mod stops;
 
 use super::digest::Digests;
 use super::draft::{Draft, Drafts, Kind, Source, State};
@@ -69,6 +70,8 @@ struct Instance {
     starts: bool,
     /// On a machine that replaces another one.
     is_replaced: bool,
+    /// Ran on the machine that is replaced.
+    is_moved: bool,
     is_reinstalled: bool,
     is_reconfigured: bool,
 }
@@ -185,6 +188,8 @@ impl<'v, 'i> Transition<'v, 'i> {
             });
             let mut instance = self.compare(node, *service, state, old.filter(|_| is_same));
             instance.is_replaced = before.is_some() && !is_same;
+            instance.is_moved = instance.is_replaced
+                && old.is_some_and(|(old, _, service, state)| old.view.is_up(service, state));
             instance.chain = self.add_chain(&instance, toolchain);
             if let Some((old, number, before, _)) = old {
                 self.drop_actions(old, (number, before), *service, toolchain);
@@ -222,6 +227,7 @@ impl<'v, 'i> Transition<'v, 'i> {
             goes_down: was_up && !is_up,
             starts: is_up && (!was_up || cycles),
             is_replaced: false,
+            is_moved: false,
             is_reinstalled,
             is_reconfigured,
         }
@@ -395,179 +401,4 @@ impl<'v, 'i> Transition<'v, 'i> {
             self.drafts.require(dependent, required);
         }
     }
-
-    /// Services stop before the services that they need.
-    fn order_stops(&mut self, old: Side<'v, 'i>) {
-        let is_rolling = self.is_rolling();
-        let mut stops: Vec<(usize, u32)> = Vec::new();
-        for instance in &self.instances {
-            let stop = match instance {
-                Instance { cycles: true, chain, .. } if !is_rolling => chain.quiesced,
-                Instance { goes_down: true, chain, .. } => chain.running,
-                _ => None,
-            };
-            let name = self.new.view.services[instance.service].name;
-            let number = old.view.numbers.get(name);
-            stops.extend(number.copied().zip(stop));
-        }
-        for departure in self.departures.iter().filter(|departure| departure.was_up) {
-            stops.extend(departure.chain.running.map(|stop| (departure.service, stop)));
-        }
-        let services = &old.view.services;
-        stops.retain(|(service, _)| services[*service].has(ServiceAction::Stop));
-        let dependents = reversed(services.iter().map(|service| service.stops_before.as_slice()));
-        for (service, stop) in stops {
-            self.drafts.add_member(State::Stopped, services[service].name, stop);
-            for dependent in &dependents[service] {
-                self.drafts.wait(stop, State::Stopped, services[*dependent].name);
-            }
-        }
-    }
-
-    /// Services are removed before the services that they need.
-    fn order_removals(&mut self, old: Side<'v, 'i>) {
-        let services = &old.view.services;
-        let dependents = reversed(services.iter().map(|service| service.removes_before.as_slice()));
-        for departure in &self.departures {
-            let service = &services[departure.service];
-            let removed = departure.chain.installed.filter(|_| service.has(ServiceAction::Remove));
-            let Some(removed) = removed else { continue };
-            self.drafts.add_member(State::Removed, service.name, removed);
-            for dependent in &dependents[departure.service] {
-                self.drafts.wait(removed, State::Removed, services[*dependent].name);
-            }
-        }
-    }
-
-    /// A removed instance stops when those that replace it run and its readers are configured
-    /// without it, unless the service is stopped anyway.
-    fn order_departures(&mut self, old: Side<'v, 'i>) {
-        let disrupted = self.disrupted(old);
-        let mut leaving: BTreeMap<&'i str, Vec<u32>> = BTreeMap::new();
-        for departure in self.departures.iter().filter(|departure| departure.was_up) {
-            let name = old.view.services[departure.service].name;
-            if let Some(stop) = departure.chain.running.filter(|_| !disrupted.contains(name)) {
-                leaving.entry(name).or_default().push(stop);
-            }
-        }
-        let new = self.new;
-        for (name, stops) in leaving {
-            let number = new.view.numbers.get(name);
-            let reads = |service: usize| {
-                let reads = &new.digests.services[service].reads;
-                let direct = &new.view.services[service].direct;
-                number.is_some_and(|number| direct.contains(number))
-                    || reads.iter().any(|read| read.service() == Some(name))
-            };
-            let readers: Vec<bool> = (0..new.view.services.len()).map(reads).collect();
-            for instance in self.instances.iter().filter(|instance| !instance.goes_down) {
-                let is_reader = readers[instance.service];
-                if (is_reader || Some(&instance.service) == number) && instance.starts {
-                    let running = instance.chain.running;
-                    running.into_iter().for_each(|draft| {
-                        self.drafts.add_member(State::Updated, name, draft);
-                    });
-                }
-                if is_reader && instance.is_reconfigured {
-                    let configured = instance.chain.configured;
-                    configured.into_iter().for_each(|draft| {
-                        self.drafts.add_member(State::Updated, name, draft);
-                    });
-                }
-            }
-            for stop in stops {
-                self.drafts.wait(stop, State::Updated, name);
-            }
-        }
-    }
-
-    /// Services that are down at some time, with all their dependents.
-    fn disrupted(&self, old: Side<'v, 'i>) -> BTreeSet<&'i str> {
-        let is_rolling = self.is_rolling();
-        let is_disrupted = |instance: &&Instance| {
-            instance.goes_down || (!is_rolling && (instance.cycles || instance.is_replaced))
-        };
-        let found = self.instances.iter().filter(is_disrupted);
-        let found: BTreeSet<&str> =
-            found.map(|instance| self.new.view.services[instance.service].name).collect();
-        let mut all = BTreeSet::new();
-        for view in [old.view, self.new.view] {
-            let numbers = found.iter().filter_map(|name| view.numbers.get(name)).copied().collect();
-            let names = view.with_dependents(&numbers);
-            all.extend(names.into_iter().map(|service| view.services[service].name));
-        }
-        all
-    }
-
-    /// Orders restarts and replaced machines so that few instances are down at the same time.
-    fn roll(&mut self) -> Result<(), PlanError> {
-        let services = &self.new.view.services;
-        let mut edges: Vec<(u32, u32)> = Vec::new();
-        let limit = |service: usize| {
-            let name = services[service].name;
-            match self.restart.limit(name).unwrap_or(1) {
-                0 => Err(PlanError::NothingUnavailable(name.to_owned())),
-                limit => Ok(limit as usize),
-            }
-        };
-        let mut replaced: Vec<usize> = Vec::new();
-        let mut window = usize::MAX;
-        let mut cycles: BTreeMap<usize, Vec<&Instance>> = BTreeMap::new();
-        let mut moved: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        let mut reinstalled: BTreeSet<usize> = BTreeSet::new();
-        for instance in &self.instances {
-            if instance.is_replaced {
-                window = window.min(limit(instance.service)?);
-                if replaced.last() != Some(&instance.node) {
-                    replaced.push(instance.node);
-                }
-                moved.entry(instance.service).or_default().extend(instance.chain.last());
-            } else if instance.cycles {
-                limit(instance.service)?;
-                cycles.entry(instance.service).or_default().push(instance);
-            }
-            if instance.is_reinstalled {
-                reinstalled.insert(instance.service);
-            }
-        }
-        for (earlier, later) in replaced.iter().zip(replaced.iter().skip(window)) {
-            let before = &self.instances[self.of_node[*earlier].clone()];
-            let last = before.iter().filter_map(|instance| instance.chain.last());
-            edges.extend(last.map(|last| (self.machines[*later], last)));
-        }
-        for (service, instances) in &cycles {
-            let limit = limit(*service)?;
-            let first = |instance: &Instance| instance.chain.quiesced.or(instance.chain.running);
-            let starts = instances.iter().copied().filter_map(first);
-            for (earlier, start) in instances.iter().zip(starts.clone().skip(limit)) {
-                edges.extend(earlier.chain.last().map(|last| (start, last)));
-            }
-            for start in starts.take(limit) {
-                edges.extend(moved.get(service).into_iter().flatten().map(|last| (start, *last)));
-                for other in &services[*service].starts_before {
-                    self.drafts.wait(start, State::Running, services[*other].name);
-                }
-                let installs = services[*service].installs_before.iter();
-                for other in installs.filter(|other| reinstalled.contains(other)) {
-                    self.drafts.wait(start, State::Installed, services[*other].name);
-                }
-            }
-        }
-        self.drafts.is_passing |= !cycles.is_empty() || !edges.is_empty();
-        for (dependent, required) in edges {
-            self.drafts.require(dependent, required);
-        }
-        Ok(())
-    }
-}
-
-/// For each number, those whose lists contain it.
-fn reversed<'l>(lists: impl ExactSizeIterator<Item = &'l [usize]>) -> Vec<Vec<usize>> {
-    let mut all = vec![Vec::new(); lists.len()];
-    for (number, list) in lists.enumerate() {
-        for other in list {
-            all[*other].push(number);
-        }
-    }
-    all
 }
