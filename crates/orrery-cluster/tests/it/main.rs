@@ -5,6 +5,7 @@
 mod cases;
 mod document_properties;
 mod documents;
+mod intent_operations;
 mod intents;
 mod macros;
 mod planner_cases;
