@@ -21,6 +21,8 @@ string_enums! {
         Clear = "clear",
         Delete = "delete",
         Cancel = "cancel",
+        /// Cancels another operation.
+        CancelOperation = "cancel_operation",
         /// A request of a newer program.
         Unknown = "unknown",
     }
@@ -30,9 +32,15 @@ string_enums! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
     pub id: uuid::Uuid,
+    /// Id of the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<uuid::Uuid>,
     pub kind: OperationKind,
     /// Parameters of the request. A deploy with `verify` checks all resources, as a repair does.
     pub request: serde_json::Value,
+    /// Caller, as in the audit log: `user:ada`. Absent if the server requested it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
     /// Time of the request.
     pub created: Time,
     /// Time at which the engine accepted the request.
@@ -66,6 +74,22 @@ pub struct OperationProgress {
     pub done: u64,
     /// Some of the running resources, the longest running first.
     pub running: Vec<String>,
+    /// Ended runs by outcome.
+    #[serde(default)]
+    pub by_outcome: OutcomeCounts,
+}
+
+/// Number of ended runs by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OutcomeCounts {
+    pub deployed: u64,
+    /// Of those, the runs that changed something.
+    pub changed: u64,
+    pub failed: u64,
+    pub skipped: u64,
+    pub unavailable: u64,
+    pub non_compliant: u64,
+    pub cancelled: u64,
 }
 
 /// Exact counts of the effects of a deploy or a repair so far. Each resource counts once,

@@ -52,6 +52,8 @@ pub struct RequestProgress {
     pub done: usize,
     /// Some of the resources with a running handler, the longest running first.
     pub running: Vec<ResourceId>,
+    /// Ended runs by outcome.
+    pub runs: Tally,
 }
 
 /// Condition that completes a resource of a request.
@@ -298,6 +300,16 @@ impl RequestTracker {
     pub(crate) fn take_finished(&mut self, persisted: u64) -> Vec<(RequestId, RequestOutcome)> {
         let ended = self.open.extract_if(.., |_, request| request.is_finished(persisted));
         ended.map(|(id, request)| (id, request.outcome)).collect()
+    }
+
+    /// Resources that a request still waits for; none for an unknown request.
+    pub(crate) fn remaining(&self, id: RequestId) -> impl Iterator<Item = ResourceIndex> {
+        self.open.get(&id).into_iter().flat_map(|request| request.remaining.iter().copied())
+    }
+
+    /// Ended runs of a request by outcome.
+    pub(crate) fn runs(&self, id: RequestId) -> Tally {
+        self.open.get(&id).map(|request| request.outcome.runs).unwrap_or_default()
     }
 
     /// Number of resources to run, and of those that have run. `None` for an unknown request.

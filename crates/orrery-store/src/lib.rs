@@ -34,7 +34,7 @@ pub use lock::current_writer;
 pub use records::*;
 pub use request_kind::{
     NewRequest, ProgressRecord, RequestCounts, RequestKey, RequestKind, RequestRecord,
-    RequestResult, RunProgress, Selection, SelectionFilter,
+    RequestResult, RunCounts, RunProgress, Selection, SelectionFilter,
 };
 pub(crate) use sql::values;
 pub use store::{Store, resource_keys};

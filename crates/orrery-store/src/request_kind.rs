@@ -22,6 +22,10 @@ pub enum RequestKind {
     Repair(Selection),
     /// Withdraws scheduled work.
     Cancel(Selection),
+    /// Withdraws what another request waits for.
+    CancelOperation {
+        operation: RequestId,
+    },
     /// Verifies resources whose files changed without a run. Agents without ids: all resources of
     /// theirs that can be watched.
     Drift(Selection),
@@ -104,6 +108,11 @@ struct StoredDeploy {
 }
 
 #[derive(Serialize, Deserialize)]
+struct StoredCancel {
+    operation: RequestId,
+}
+
+#[derive(Serialize, Deserialize)]
 struct StoredDryRun {
     dry_run: DryRunId,
     version: u32,
@@ -118,6 +127,8 @@ struct StoredClear {
 impl RequestKind {
     pub(crate) const DRY_RUN: &str = "dry_run";
     pub(crate) const CLEAR: &str = "clear";
+    /// Not a `cancel` with another payload: an older program would read that as all resources.
+    const CANCEL_OPERATION: &str = "cancel_operation";
 
     /// Deploy of all resources that are not compliant.
     pub fn deploy_all() -> Self {
@@ -130,6 +141,7 @@ impl RequestKind {
             RequestKind::Deploy { .. } => "deploy",
             RequestKind::Repair(_) => "repair",
             RequestKind::Cancel(_) => "cancel",
+            RequestKind::CancelOperation { .. } => Self::CANCEL_OPERATION,
             RequestKind::Drift(_) => "drift",
             RequestKind::Facts(_) => "facts",
             RequestKind::DryRun { .. } => Self::DRY_RUN,
@@ -149,6 +161,9 @@ impl RequestKind {
             | RequestKind::Cancel(selection)
             | RequestKind::Drift(selection)
             | RequestKind::Facts(selection) => to_json(selection),
+            RequestKind::CancelOperation { operation } => {
+                to_json(&StoredCancel { operation: *operation })
+            }
             RequestKind::DryRun { dry_run, version } => {
                 to_json(&StoredDryRun { dry_run: *dry_run, version: version.0 })
             }
@@ -170,6 +185,8 @@ impl RequestKind {
             }),
             "repair" => from_json(&payload).map(RequestKind::Repair),
             "cancel" => from_json(&payload).map(RequestKind::Cancel),
+            Self::CANCEL_OPERATION => from_json(&payload)
+                .map(|StoredCancel { operation }| RequestKind::CancelOperation { operation }),
             "drift" => from_json(&payload).map(RequestKind::Drift),
             "facts" => from_json(&payload).map(RequestKind::Facts),
             Self::DRY_RUN => from_json(&payload).map(|StoredDryRun { dry_run, version }| {
@@ -185,6 +202,17 @@ impl RequestKind {
             }
         };
         read.unwrap_or_else(|error| unreadable(payload, format!("invalid request: {error}")))
+    }
+
+    /// True for work that can be cancelled before its end.
+    pub fn is_cancellable(&self) -> bool {
+        matches!(
+            self,
+            RequestKind::Deploy { .. }
+                | RequestKind::Repair(_)
+                | RequestKind::Drift(_)
+                | RequestKind::Facts(_)
+        )
     }
 
     /// True for work that an engine schedules, as opposed to removals by the server.
@@ -225,6 +253,29 @@ pub struct RunProgress {
     pub done: usize,
     /// Some of the resources with a running handler.
     pub running: Vec<String>,
+    /// Ended runs by outcome.
+    #[serde(default, skip_serializing_if = "RunCounts::is_empty")]
+    pub by_outcome: RunCounts,
+}
+
+/// Counts of ended runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunCounts {
+    pub deployed: u64,
+    /// Of those, the runs that changed something.
+    pub changed: u64,
+    pub failed: u64,
+    pub skipped: u64,
+    pub unavailable: u64,
+    pub non_compliant: u64,
+    pub cancelled: u64,
+}
+
+impl RunCounts {
+    fn is_empty(&self) -> bool {
+        *self == RunCounts::default()
+    }
 }
 
 /// Result of a finished request.
@@ -325,6 +376,8 @@ pub struct RequestRecord {
     pub result: Option<RequestResult>,
     /// The newest action when it was requested: all its actions have greater keys.
     pub latest_action: Option<ActionKey>,
+    /// Name of the requesting caller, as in the audit log; `None` if a server requested it.
+    pub actor: Option<String>,
 }
 
 impl RequestRecord {
@@ -361,6 +414,7 @@ mod tests {
             ("repair", r#"{"filter":{"agent":"a","statuses":["failed"]}}"#),
             ("facts", r#"{"ids":["x::Y[a,n=1]"]}"#),
             ("cancel", r#"{"agents":[]}"#),
+            ("cancel_operation", &format!(r#"{{"operation":"{id}"}}"#)),
             ("dry_run", &format!(r#"{{"dry_run":"{id}","version":3}}"#)),
             ("clear", r#"{"resume":false}"#),
             ("delete", "{}"),
@@ -417,6 +471,10 @@ mod tests {
         for (text, total) in [
             (r#"{"paused_agents":["a"]}"#, None),
             (r#"{"paused_agents":[],"total":3,"done":1,"running":["x"]}"#, Some(3)),
+            (
+                r#"{"paused_agents":[],"total":3,"done":1,"running":[],"by_outcome":{"deployed":1,"changed":1,"failed":0,"skipped":0,"unavailable":0,"non_compliant":0,"cancelled":0}}"#,
+                Some(3),
+            ),
         ] {
             let progress: ProgressRecord = serde_json::from_str(text).unwrap();
             assert_eq!(progress.runs.as_ref().map(|runs| runs.total), total);

@@ -28,6 +28,11 @@ impl Engine {
         self.with_state(|state| state.request_progress(id))
     }
 
+    /// Resources that a request still waits for, in no order.
+    pub fn request_remaining(&self, id: RequestId) -> Vec<ResourceId> {
+        self.with_state(|state| state.request_remaining(id))
+    }
+
     /// Causes for which a request waits and that an operator can remove.
     pub fn request_blockers(&self, id: RequestId) -> RequestBlockers {
         self.with_state(|state| state.requests.blockers(id, &state.scheduler))

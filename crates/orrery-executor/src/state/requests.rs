@@ -60,11 +60,17 @@ impl EngineState {
         }
     }
 
+    /// Resources that a request still waits for.
+    pub(crate) fn request_remaining(&self, id: RequestId) -> Vec<ResourceId> {
+        let remaining = self.requests.remaining(id);
+        remaining.filter_map(|index| self.scheduler.id(index).cloned()).collect()
+    }
+
     pub(crate) fn request_progress(&self, id: RequestId) -> RequestProgress {
         let Some((total, done)) = self.requests.progress(id) else {
             return RequestProgress::default();
         };
         let running = self.running.longest().into_iter().map(|one| one.id.clone()).collect();
-        RequestProgress { total, done, running }
+        RequestProgress { total, done, running, runs: self.requests.runs(id) }
     }
 }

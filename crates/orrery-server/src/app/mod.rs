@@ -30,6 +30,7 @@ pub(crate) mod resources_by_agent;
 pub mod roles;
 pub(crate) mod search;
 pub(crate) mod secrets;
+pub(crate) mod server_overview;
 pub mod settings;
 pub mod tokens;
 pub mod versions;

@@ -19,6 +19,7 @@ pub(crate) fn list(
 ) -> Result<(Vec<ResourceLine>, Option<AgentCursor>), StoreError> {
     let mut agents: Vec<String> = match &query.agent {
         Some(agent) => vec![agent.clone()],
+        None if !query.agents.is_empty() => query.agents.clone(),
         None => store.agents().states(environment)?.into_iter().map(|agent| agent.name).collect(),
     };
     agents.sort_unstable();
@@ -37,7 +38,7 @@ pub(crate) fn list(
     }
     let mut lines: Vec<ResourceLine> = Vec::new();
     for (read, agent) in (1..).zip(&agents) {
-        let own = ResourceQuery { agent: Some(agent.clone()), ..query.clone() };
+        let own = ResourceQuery { agent: Some(agent.clone()), agents: Vec::new(), ..query.clone() };
         let left = limit - lines.len();
         let after = within.take();
         let page = store.resources().list(environment, &own, after.as_deref(), left)?;

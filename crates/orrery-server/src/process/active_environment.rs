@@ -9,7 +9,7 @@ use orrery_executor::{Engine, RequestId, RequestProgress};
 use orrery_handlers::Permit;
 use orrery_model::{Inventory, ResourceId};
 use orrery_scheduler::{Event, Filter, Settings};
-use orrery_store::{Lease, RequestRecord, RequestResult, ServedName};
+use orrery_store::{Lease, RequestKind, RequestRecord, RequestResult, ServedName};
 
 use crate::state::ServerState;
 
@@ -120,6 +120,11 @@ impl ActiveEnvironment {
         }
     }
 
+    /// Requests that the engine has accepted, and the engine.
+    pub(super) fn accepted(&self) -> (&[PendingRequest], Option<&Engine>) {
+        (&self.requests, Some(&self.engine))
+    }
+
     /// Completes finished requests, and records the progress of the others.
     pub(super) fn finish_requests(&mut self, app: &ServerState) -> Result<(), RunnerError> {
         for (request_id, answer) in self.engine.take_finished_requests() {
@@ -166,21 +171,48 @@ pub(super) struct NewRequests {
     pub(super) requests: Vec<RequestRecord>,
 }
 
-/// Claims the open requests that are not in `known`. The caller passes the events to the engine.
+/// Claims the open requests that are not in `known`, which the engine has accepted. The caller
+/// passes the events to the engine.
 pub(super) fn claim_requests(
     app: &ServerState,
     lease: &Lease,
     open: Vec<RequestRecord>,
-    known: &[PendingRequest],
+    (known, engine): (&[PendingRequest], Option<&Engine>),
 ) -> Result<NewRequests, RunnerError> {
     let store = app.store().clone();
     let (records, key) = (store.under_lease(lease), lease.environment());
     let mut new_requests = NewRequests { events: Vec::new(), requests: Vec::new() };
+    let is_known = |request: &RequestRecord| known.iter().any(|of| of.request.key == request.key);
+    let cancelled: BTreeSet<_> = open.iter().filter_map(cancelled_by).collect();
     for request in open {
-        if request.kind.is_dry_run() || known.iter().any(|known| known.request.key == request.key) {
+        if request.kind.is_dry_run() || is_known(&request) {
             continue;
         }
         records.requests().accept(request.key, app.now())?;
+        // The request and its cancellation arrive together: neither reaches the engine.
+        if request.kind.is_cancellable() && cancelled.contains(&request.uuid) {
+            let error = "cancelled before it began".to_owned();
+            records.requests().finish(&request, &RequestResult::Failed { error }, app.now())?;
+            app.wake_up();
+            continue;
+        }
+        if let Some(operation) = cancelled_by(&request) {
+            let of = known.iter().find(|known| known.request.uuid == operation);
+            match of.zip(engine) {
+                Some((of, engine)) => {
+                    let filter = Filter::ids(engine.request_remaining(of.request_id));
+                    new_requests.events.push(Event::Cancel(filter));
+                    new_requests.requests.push(request);
+                }
+                // It has ended.
+                None => {
+                    let done = RequestResult::Done(None);
+                    records.requests().finish(&request, &done, app.now())?;
+                    app.wake_up();
+                }
+            }
+            continue;
+        }
         match super::requests::event(&store, key, &request)? {
             Ok(event) => {
                 new_requests.events.push(event);
@@ -194,6 +226,14 @@ pub(super) fn claim_requests(
         }
     }
     Ok(new_requests)
+}
+
+/// The request that a request cancels, if it is a cancellation.
+fn cancelled_by(request: &RequestRecord) -> Option<orrery_model::RequestId> {
+    match request.kind {
+        RequestKind::CancelOperation { operation } => Some(operation),
+        _ => None,
+    }
 }
 
 /// Pairs requests with the ids that the engine assigned.

@@ -5,7 +5,7 @@ use orrery_model::{Pattern, ResourceId};
 use orrery_scheduler::{Event, Filter};
 use orrery_store::{
     EnvironmentKey, ProgressRecord, RequestCounts, RequestKind, RequestRecord, RequestResult,
-    ResourceQuery, RunProgress, Selection, SelectionFilter, Store, StoreError,
+    ResourceQuery, RunCounts, RunProgress, Selection, SelectionFilter, Store, StoreError,
 };
 
 /// Page size when a filter is resolved.
@@ -27,7 +27,10 @@ pub(super) fn event(
         | RequestKind::Drift(selection)
         | RequestKind::Facts(selection) => selection,
         RequestKind::Unreadable { reason, .. } => return Ok(Err(reason.clone())),
-        other @ (RequestKind::DryRun { .. } | RequestKind::Clear { .. } | RequestKind::Delete) => {
+        other @ (RequestKind::CancelOperation { .. }
+        | RequestKind::DryRun { .. }
+        | RequestKind::Clear { .. }
+        | RequestKind::Delete) => {
             return Ok(Err(format!("unknown kind of request: {:?}", other.name())));
         }
     };
@@ -98,9 +101,18 @@ pub(super) fn progress(
     paused: &[String],
     progress: Option<&orrery_executor::RequestProgress>,
 ) -> ProgressRecord {
-    let runs = progress.map(|orrery_executor::RequestProgress { total, done, running }| {
+    let runs = progress.map(|orrery_executor::RequestProgress { total, done, running, runs }| {
         let running = running.iter().map(ResourceId::to_string).collect();
-        RunProgress { total: *total, done: *done, running }
+        let by_outcome = RunCounts {
+            deployed: runs.deployed,
+            changed: runs.changed(),
+            failed: runs.failed,
+            skipped: runs.skipped,
+            unavailable: runs.unavailable,
+            non_compliant: runs.non_compliant,
+            cancelled: runs.cancelled,
+        };
+        RunProgress { total: *total, done: *done, running, by_outcome }
     });
     ProgressRecord { paused_agents: paused.to_vec(), runs }
 }

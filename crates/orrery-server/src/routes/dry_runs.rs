@@ -66,10 +66,12 @@ fn dry_run_view(
     responses((status = 202, description = "Started; `request.dry_run` is the id of the dry run", body = Operation)))]
 pub(super) async fn create(
     State(app): State<ServerState>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
     let (_, request) = dry_runs::begin(&app, &environment, VersionNumber(number)).await?;
+    let request = crate::app::operations::attribute(&app, request, &caller.name).await?;
     Ok(operations::accepted(&environment, request))
 }
 

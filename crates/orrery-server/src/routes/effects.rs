@@ -6,7 +6,8 @@ use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Operation, SettleChoice, SettleRequest, UnknownEffect, UnknownEffects};
 use orrery_store::EffectVerdict;
 
-use crate::app::effects;
+use crate::app::{self, effects};
+use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment};
 use crate::state::ServerState;
@@ -41,9 +42,11 @@ pub(super) async fn list(
     responses((status = 202, description = "Accepted; the engine applies it", body = Operation)))]
 pub(super) async fn settle(
     State(app): State<ServerState>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(request): Body<SettleRequest>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
     let made = effects::settle(&app, &environment, &request).await?;
+    let made = app::operations::attribute(&app, made, &caller.name).await?;
     Ok(operations::accepted(&environment, made))
 }

@@ -52,7 +52,7 @@ pub(super) async fn summaries(
             counted_at: time(counted.at),
             active_version: active.map(|version| version.0),
             newest_version: newest.map(|version| version.0),
-            operation: open.map(|request| operations::operation_view(&record, request)),
+            operation: open.map(|request| operations::operation_for(&caller, &record, request)),
             environment,
         });
     }

@@ -31,6 +31,7 @@ mod runs;
 mod search;
 mod secrets;
 mod server_metrics;
+mod server_overview;
 pub(crate) mod sessions;
 mod settings;
 mod tokens;
@@ -86,6 +87,24 @@ fn parse_time(name: &str, text: &str) -> Result<Timestamp, ServerError> {
 /// Parses a filter by value; an empty text is none.
 fn parse_pattern(text: Option<&str>) -> Option<Pattern> {
     text.filter(|text| !text.is_empty()).map(Pattern::new)
+}
+
+/// Splits a list of names, without empty ones.
+fn split_list(text: Option<&str>) -> Vec<String> {
+    let names = text.unwrap_or_default().split(',').map(str::trim);
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Parses a list of names of a closed set.
+fn parse_variants<T: serde::de::DeserializeOwned>(
+    name: &str,
+    text: Option<&str>,
+) -> Result<Vec<T>, ServerError> {
+    let parse = |variant: String| {
+        serde_json::from_value(serde_json::Value::String(variant))
+            .map_err(|error| ServerError::rule("bad-filter", format!("{name}: {error}")))
+    };
+    split_list(text).into_iter().map(parse).collect()
 }
 
 /// Joins the selected names into one text.
@@ -179,6 +198,7 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(cluster_documents::history_own))
         .routes(routes!(cluster_documents::apply_own))
         .routes(routes!(cluster_documents::solve_own))
+        .routes(routes!(server_overview::show))
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))
@@ -229,6 +249,8 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(effects::settle))
         .routes(routes!(operations::list))
         .routes(routes!(operations::get))
+        .routes(routes!(operations::cancel))
+        .routes(routes!(operations::list_everywhere))
         .routes(routes!(operation_results::report))
         .routes(routes!(operation_results::results))
         .routes(routes!(agents::list))

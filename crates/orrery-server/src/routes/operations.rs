@@ -5,22 +5,28 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    Actions, DeployRequest, Operation, OperationKind, OperationProgress, Page, Transitioning,
+    Actions, DeployRequest, Operation, OperationKind, OperationProgress, OutcomeCounts, Page,
+    Transitioning,
 };
 use orrery_store::{
-    EnvironmentRecord, ProgressRecord, RequestKey, RequestRecord, RequestResult, RunProgress,
+    EnvironmentRecord, ProgressRecord, RequestKey, RequestRecord, RequestResult, RunCounts,
+    RunProgress,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::access::Right;
 use crate::app::operations;
+use crate::auth::Caller;
 use crate::error::ServerError;
-use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
+use crate::extract::{
+    Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
+};
 use crate::state::ServerState;
 
-use super::{environments, time};
+use super::{environments, permitted_actions, time};
 
 pub(super) fn operation_view(environment: &EnvironmentRecord, record: RequestRecord) -> Operation {
     let is_engine_work = record.kind.is_engine_work();
@@ -39,15 +45,18 @@ pub(super) fn operation_view(environment: &EnvironmentRecord, record: RequestRec
         (None, _) => (Transitioning::Yes, "waiting for the engine".to_owned()),
     };
     let runs = record.progress.as_ref().and_then(|progress| progress.runs.as_ref());
-    let progress = runs.map(|RunProgress { total, done, running }| OperationProgress {
+    let progress = runs.map(|RunProgress { total, done, running, by_outcome }| OperationProgress {
         total: *total as u64,
         done: *done as u64,
         running: running.clone(),
+        by_outcome: outcome_counts(*by_outcome),
     });
     Operation {
         id: record.uuid.uuid(),
+        environment: Some(environment.uuid.uuid()),
         kind: record.kind.name().parse().unwrap_or(OperationKind::Unknown),
         request: request_parameters(record.kind.payload()),
+        actor: record.actor.clone(),
         created: time(record.created),
         taken: record.taken.map(time),
         finished: record.finished.map(time),
@@ -55,9 +64,29 @@ pub(super) fn operation_view(environment: &EnvironmentRecord, record: RequestRec
         progress,
         transitioning,
         transitioning_message: message,
-        // Operations end on their own; their objects have actions.
         actions: Actions::new(),
     }
+}
+
+/// Converts an operation with the actions that the caller may execute.
+pub(super) fn operation_for(
+    caller: &Caller,
+    environment: &EnvironmentRecord,
+    record: RequestRecord,
+) -> Operation {
+    let mut actions = Actions::new();
+    if record.finished.is_none() && record.kind.is_cancellable() {
+        let path = environments::path_of(environment);
+        actions.insert("cancel".to_owned(), format!("{path}/operations/{}/cancel", record.uuid));
+    }
+    let actions = permitted_actions(caller, environment, actions);
+    Operation { actions, ..operation_view(environment, record) }
+}
+
+fn outcome_counts(counts: RunCounts) -> OutcomeCounts {
+    let RunCounts { deployed, changed, failed, skipped, unavailable, non_compliant, cancelled } =
+        counts;
+    OutcomeCounts { deployed, changed, failed, skipped, unavailable, non_compliant, cancelled }
 }
 
 /// Restores the parameters of a request in API names: sent again, they mean the same.
@@ -140,6 +169,7 @@ pub(super) struct Filter {
     responses((status = 200, description = "A page", body = Page<Operation>)))]
 pub(super) async fn list(
     State(app): State<ServerState>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Operation>>, ServerError> {
@@ -154,8 +184,46 @@ pub(super) async fn list(
         .await?;
     let (environment, found) = found;
     let (found, next) = take_page(found, limit, |record| record.key.0);
-    let items = found.into_iter().map(|record| operation_view(&environment, record)).collect();
+    let items =
+        found.into_iter().map(|record| operation_for(&caller, &environment, record)).collect();
     Ok(Json(Page { items, next }))
+}
+
+/// Filter of the list of operations of all environments.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EverywhereFilter {
+    /// True for unfinished operations only.
+    open: Option<bool>,
+    /// Maximum number of items. A page can have fewer, even none, without being the last.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// Cursor: `next` of the previous page.
+    after: Option<String>,
+}
+
+/// Lists operations of all environments visible to the caller, newest first.
+#[utoipa::path(get, path = "/api/v1/operations", tag = "operations", operation_id = "all_operations",
+    params(EverywhereFilter), responses((status = 200, description = "A page", body = Page<Operation>)))]
+pub(super) async fn list_everywhere(
+    State(app): State<ServerState>,
+    caller: Caller,
+    Query(filter): Query<EverywhereFilter>,
+) -> Result<Json<Page<Operation>>, ServerError> {
+    let before: Option<i64> = filter.after.as_deref().map(parse_cursor).transpose()?;
+    let filter = operations::OperationFilter {
+        open: filter.open.unwrap_or(false),
+        before: before.map(RequestKey),
+        limit: page_limit(filter.limit)?,
+    };
+    let viewer = caller.clone();
+    let is_visible =
+        move |record: &EnvironmentRecord| viewer.may_in_environment(Right::View, record);
+    let found = operations::list_everywhere(&app, filter, is_visible).await?;
+    let items = found.items.into_iter();
+    let items = items.map(|(environment, record)| operation_for(&caller, &environment, record));
+    let next = found.next.map(|last| encode_cursor(&last.0));
+    Ok(Json(Page { items: items.collect(), next }))
 }
 
 /// Returns an operation.
@@ -164,11 +232,28 @@ pub(super) async fn list(
     responses((status = 200, description = "The operation", body = Operation)))]
 pub(super) async fn get(
     State(app): State<ServerState>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Operation>, ServerError> {
     let (environment, found) = operations::get(&app, environment.key, id).await?;
-    Ok(Json(operation_view(&environment, found)))
+    Ok(Json(operation_for(&caller, &environment, found)))
+}
+
+/// Cancels an operation: what it waits for is withdrawn, and what has run stays. Resources that
+/// another operation waits for as well are withdrawn there, too.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/operations/{id}/cancel", tag = "operations",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
+    responses((status = 202, description = "Requested", body = Operation)))]
+pub(super) async fn cancel(
+    State(app): State<ServerState>,
+    caller: Caller,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, Uuid)>,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    let made = operations::cancel(&app, &environment, id).await?;
+    let made = operations::attribute(&app, made, &caller.name).await?;
+    Ok(accepted(&environment, made))
 }
 
 /// Deploys resources that are not compliant.
@@ -176,11 +261,13 @@ pub(super) async fn get(
     request_body = DeployRequest, responses((status = 202, description = "Requested", body = Operation)))]
 pub(super) async fn deploy(
     State(app): State<ServerState>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
     let request = request.map(|Body(request)| request).unwrap_or_default();
     let made = operations::deploy(&app, &environment, request).await?;
+    let made = operations::attribute(&app, made, &caller.name).await?;
     Ok(accepted(&environment, made))
 }
 
@@ -189,10 +276,12 @@ pub(super) async fn deploy(
     request_body = DeployRequest, responses((status = 202, description = "Requested", body = Operation)))]
 pub(super) async fn repair(
     State(app): State<ServerState>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
     let request = request.map(|Body(request)| request).unwrap_or_default();
     let made = operations::repair(&app, &environment, request).await?;
+    let made = operations::attribute(&app, made, &caller.name).await?;
     Ok(accepted(&environment, made))
 }

@@ -9,7 +9,8 @@ use orrery_api::{
 };
 use orrery_model::{LogLevel, ResourceState, Status};
 use orrery_store::{
-    Action, ActionKey, ActionKind, RemovalStage, ResourceDetailsRecord, ResourceLine, ResourceQuery,
+    Action, ActionKey, ActionKind, RemovalStage, ResourceDetailsRecord, ResourceLine,
+    ResourceQuery, StateFilter,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -28,7 +29,8 @@ use crate::extract::{
 use crate::state::ServerState;
 
 use super::{
-    environments, parse_filter, parse_pattern, parse_time, permitted_actions, segment, time,
+    environments, parse_filter, parse_pattern, parse_time, parse_variants, permitted_actions,
+    segment, split_list, time,
 };
 
 fn transitioning(state: &ResourceState) -> Transitioning {
@@ -87,9 +89,9 @@ fn axes(state: &ResourceState) -> ResourceAxes {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Agent.
+    /// Agents, separated by commas.
     agent: Option<String>,
-    /// Type, such as `std::File`.
+    /// Types, separated by commas: `std::File,std::Directory`.
     r#type: Option<String>,
     /// Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case.
     value: Option<String>,
@@ -98,6 +100,14 @@ pub(super) struct Filter {
     status: Option<String>,
     /// Name of a resource set.
     set: Option<String>,
+    /// Any of these, separated by commas: `compliant`, `has_update`, `non_compliant`, `undefined`.
+    compliance: Option<String>,
+    /// Outcomes of the last run, any of these, separated by commas: `failed,skipped`.
+    last_outcome: Option<String>,
+    /// True for resources that are not retried without a decision, false for the others.
+    parked: Option<bool>,
+    /// True for resources with an undefined or a bad requirement, false for the others.
+    blocked: Option<bool>,
     /// Includes removed resources among the orphans.
     removed: Option<bool>,
     /// Order: `id`, which is type, agent, value; or `agent`, then by id. `-` reverses it.
@@ -107,6 +117,8 @@ pub(super) struct Filter {
     limit: Option<u32>,
     /// Cursor: `next` of the previous page.
     after: Option<String>,
+    /// Start of the first page, instead of a cursor: the beginning of an id. For the order by id.
+    from: Option<String>,
 }
 
 /// Parses the order: by agent, and reversed.
@@ -131,13 +143,20 @@ fn parse_query(filter: &Filter) -> Result<ResourceQuery, ServerError> {
         .map_err(|reason| ServerError::rule("bad-filter", format!("status: {reason}")))?;
     let (_, descending) = parse_order(filter)?;
     Ok(ResourceQuery {
-        agent: filter.agent.clone(),
-        entity: filter.r#type.clone(),
+        agents: split_list(filter.agent.as_deref()),
+        entities: split_list(filter.r#type.as_deref()),
         value: parse_pattern(filter.value.as_deref()),
         statuses,
         set: filter.set.clone(),
+        state: StateFilter {
+            compliances: parse_variants("compliance", filter.compliance.as_deref())?,
+            outcomes: parse_variants("last_outcome", filter.last_outcome.as_deref())?,
+            parked: filter.parked,
+            blocked: filter.blocked,
+        },
         descending,
         removed: filter.removed == Some(true),
+        ..ResourceQuery::default()
     })
 }
 
@@ -151,6 +170,10 @@ pub(super) async fn list(
 ) -> Result<Json<Page<ResourceSummary>>, ServerError> {
     let limit = page_limit(filter.limit)?;
     let query = parse_query(&filter)?;
+    if filter.from.is_some() && (filter.after.is_some() || filter.sort.is_some()) {
+        let text = "from: not together with after or sort: it begins the order by id";
+        return Err(ServerError::rule("bad-filter", text));
+    }
     if parse_order(&filter)?.0 {
         let after: Option<resources_by_agent::AgentCursor> =
             filter.after.as_deref().map(parse_cursor).transpose()?;
@@ -163,6 +186,8 @@ pub(super) async fn list(
         return Ok(Json(Page { items, next: next.as_ref().map(encode_cursor) }));
     }
     let after: Option<String> = filter.after.as_deref().map(parse_cursor).transpose()?;
+    // No id is as short as the beginning of one, so it excludes no match.
+    let after = after.or(filter.from);
     let found = app
         .with_store(move |store| {
             store.resources().list(environment.key, &query, after.as_deref(), limit)

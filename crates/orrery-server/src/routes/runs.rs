@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{OperationResult, Page};
-use orrery_model::OutcomeStatus;
 use orrery_store::{ActionKey, RunQuery};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -13,7 +12,7 @@ use crate::extract::{InEnvironment, Query, encode_cursor, page_limit, parse_curs
 use crate::state::ServerState;
 
 use super::operation_results::result_view;
-use super::parse_time;
+use super::{parse_time, parse_variants};
 
 /// Filter of the runs.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -34,16 +33,6 @@ pub(super) struct Filter {
     after: Option<String>,
 }
 
-fn parse_outcomes(text: &str) -> Result<Vec<OutcomeStatus>, ServerError> {
-    let given = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let parse = |name: &str| {
-        serde_json::from_value(serde_json::Value::from(name)).map_err(|_| {
-            ServerError::rule("bad-filter", format!("outcome: {name:?} is not an outcome"))
-        })
-    };
-    given.map(parse).collect()
-}
-
 /// Lists handler runs, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/runs", tag = "resources", operation_id = "runs",
     params(("environment" = Uuid, Path), Filter),
@@ -58,7 +47,7 @@ pub(super) async fn list(
     let query = RunQuery {
         since: filter.since.as_deref().map(|text| parse_time("since", text)).transpose()?,
         changed: filter.changed,
-        outcomes: parse_outcomes(filter.outcome.as_deref().unwrap_or_default())?,
+        outcomes: parse_variants("outcome", filter.outcome.as_deref())?,
         agent: filter.agent,
     };
     let key = environment.key;

@@ -17,6 +17,7 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app;
 use crate::app::versions::{self, PushedVersion, VersionFilter, VersionState};
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
@@ -145,8 +146,21 @@ pub(super) async fn upload(
     InEnvironment(environment): InEnvironment,
     UploadBody(upload): UploadBody,
 ) -> Result<StoredResponse, ServerError> {
-    let pushed = versions::push(&app, &caller, environment.clone(), upload).await?;
+    let mut pushed = versions::push(&app, &caller, environment.clone(), upload).await?;
+    attribute(&app, &caller, &mut pushed).await?;
     Ok(stored_response(&caller, &environment, pushed))
+}
+
+/// Records the caller of the operation that was created with a version.
+async fn attribute(
+    app: &ServerState,
+    caller: &Caller,
+    pushed: &mut PushedVersion,
+) -> Result<(), ServerError> {
+    if let Some(asked) = pushed.stored.asked.take() {
+        pushed.stored.asked = Some(app::operations::attribute(app, asked, &caller.name).await?);
+    }
+    Ok(())
 }
 
 /// Reserves a number for a later version.
@@ -395,6 +409,10 @@ pub(super) async fn release(
     let request = request.map(|Body(request)| request).unwrap_or_default();
     let (state, asked) =
         versions::release(&app, &environment, VersionNumber(number), request).await?;
+    let asked = match asked {
+        Some(asked) => Some(app::operations::attribute(&app, asked, &caller.name).await?),
+        None => None,
+    };
     let found = VersionReleased {
         version: summarize(&caller, &environment, state),
         operation: asked.map(|asked| operations::operation_view(&environment, asked)),
@@ -416,7 +434,9 @@ pub(super) async fn roll_back(
     request: Option<Body<ReleaseRequest>>,
 ) -> Result<StoredResponse, ServerError> {
     let request = request.map(|Body(request)| request).unwrap_or_default();
-    let pushed = versions::roll_back(&app, &environment, VersionNumber(number), request).await?;
+    let mut pushed =
+        versions::roll_back(&app, &environment, VersionNumber(number), request).await?;
+    attribute(&app, &caller, &mut pushed).await?;
     let WithAuditDetail(detail, stored) = stored_response(&caller, &environment, pushed);
     Ok(WithAuditDetail(format!("{detail}, as version {number}"), stored))
 }

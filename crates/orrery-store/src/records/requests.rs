@@ -11,6 +11,8 @@ use crate::{
 
 /// Key in the payload of a request: the newest action when it was added.
 const LATEST_ACTION: &str = "latest_action";
+/// Key in the payload of a request: the name of the caller.
+const ACTOR: &str = "requested_by";
 
 const COLUMNS: &str = "SELECT id, uuid, environment, kind, payload, created, taken, finished, \
      coalesce(outcome, 'null') FROM request";
@@ -23,7 +25,8 @@ fn from_row(row: &dyn Row) -> Result<RequestRecord> {
         None => (outcome.and_then(|progress| serde_json::from_value(progress).ok()), None),
     };
     let mut payload = row.json(4)?;
-    let latest_action = payload.as_object_mut().and_then(|payload| payload.remove(LATEST_ACTION));
+    let mut take = |key| payload.as_object_mut().and_then(|payload| payload.remove(key));
+    let (latest_action, actor) = (take(LATEST_ACTION), take(ACTOR));
     Ok(RequestRecord {
         key: RequestKey(row.int(0)?),
         uuid: row.id(1)?,
@@ -35,6 +38,7 @@ fn from_row(row: &dyn Row) -> Result<RequestRecord> {
         progress,
         result,
         latest_action: latest_action.and_then(|key| key.as_i64()).map(ActionKey),
+        actor: actor.and_then(|actor| actor.as_str().map(str::to_owned)),
     })
 }
 
@@ -198,6 +202,42 @@ impl Requests<'_> {
         let before = before.map_or(i64::MAX, |key| key.0);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.query(|sql| sql.all(&select, values![environment.0, before, limit], from_row))
+    }
+
+    /// Latest requests of all environments before one, latest first. With `open`, only unfinished
+    /// ones.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn list_everywhere(
+        &self,
+        open: bool,
+        before: Option<RequestKey>,
+        limit: usize,
+    ) -> Result<Vec<RequestRecord>> {
+        let condition = if open { " AND finished IS NULL" } else { "" };
+        let select = format!("{COLUMNS} WHERE id < ?1{condition} ORDER BY id DESC LIMIT ?2");
+        let before = before.map_or(i64::MAX, |key| key.0);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.query(|sql| sql.all(&select, values![before, limit], from_row))
+    }
+
+    /// Records the caller of a request.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn record_actor(&self, key: RequestKey, actor: &str) -> Result<()> {
+        self.transact(|sql| {
+            let select = "SELECT payload FROM request WHERE id = ?1";
+            let Some(mut payload) = sql.first(select, values![key.0], |row| row.json(0))? else {
+                return Ok(());
+            };
+            if let Some(payload) = payload.as_object_mut() {
+                payload.insert(ACTOR.to_owned(), actor.into());
+            }
+            let update = "UPDATE request SET payload = ?2 WHERE id = ?1";
+            sql.run(update, values![key.0, &payload.to_string()]).map(drop)
+        })
     }
 
     /// Deletes requests that were finished before `before`.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use orrery_model::Status;
 use rustc_hash::FxHashMap;
 
-use crate::records::resource_list::{ResourceQuery, listed_line, select_from};
+use crate::records::resource_list::{listed_line, select_from};
+use crate::records::resource_query::ResourceQuery;
 use crate::records::{Resources, Transactions as _};
 use crate::resource_loader::parse_id;
 use crate::sql::{RowExt as _, SqlExt as _};
@@ -48,6 +49,7 @@ impl Resources<'_> {
             value: query.value.clone(),
             statuses: Status::ALL.to_vec(),
             removed: query.removed,
+            state: query.state.clone(),
             ..ResourceQuery::default()
         };
         let some = "(SELECT * FROM resource WHERE environment = ?1 AND name > ?2 \
@@ -79,8 +81,8 @@ impl Resources<'_> {
                     };
                     let misses = [
                         !has_status,
-                        query.entity.as_ref().is_some_and(|entity| entity != id.entity()),
-                        query.agent.as_ref().is_some_and(|agent| agent != id.agent()),
+                        !query.has_entity(id.entity()),
+                        !query.has_agent(id.agent()),
                         query.set.as_ref().is_some_and(|name| set != Some(name)),
                     ];
                     let others = |own: usize| {

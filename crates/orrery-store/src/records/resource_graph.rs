@@ -6,9 +6,8 @@ use orrery_model::Status;
 use rustc_hash::FxHashMap;
 
 use crate::encoding::{STATE_COLUMN_COUNT, STATE_COLUMNS, unpack_keys};
-use crate::records::resource_list::{
-    JOINS, OWN_COLUMN_COUNT, ResourceQuery, listed_line, own_columns,
-};
+use crate::records::resource_list::{JOINS, OWN_COLUMN_COUNT, listed_line, own_columns};
+use crate::records::resource_query::ResourceQuery;
 use crate::records::version_read::{PAGE, for_each_page};
 use crate::records::{Resources, Transactions as _};
 use crate::sql::{RowExt as _, SqlExt as _};

@@ -11,6 +11,7 @@ use crate::records::pending_release::{
     MAY_EXIST_SQL, RemovalStage, has_pending_release_sql, removal_code_sql, with_pending_intent,
 };
 use crate::records::resource_line::{ResourceLine, UnresolvedLine};
+use crate::records::resource_query::ResourceQuery;
 use crate::records::{Resources, Transactions as _};
 use crate::resource_loader::parse_id;
 use crate::rows::ranges;
@@ -28,23 +29,6 @@ const ROW_BATCH: usize = 500;
 /// Number of index entries that are read and sorted; if there are more, matches are frequent enough
 /// for a scan.
 const CANDIDATES_MAX: i64 = 5_000;
-
-/// Filter for resources. All given conditions must hold.
-#[derive(Clone, Debug, Default)]
-pub struct ResourceQuery {
-    pub agent: Option<String>,
-    /// The entity: `std::File`.
-    pub entity: Option<String>,
-    /// Pattern for the identifying value.
-    pub value: Option<Pattern>,
-    /// Any of these; empty for all but orphans.
-    pub statuses: Vec<Status>,
-    /// Resources of one named set.
-    pub set: Option<String>,
-    pub descending: bool,
-    /// Includes removed resources. They are orphans.
-    pub removed: bool,
-}
 
 /// A page of a list.
 #[derive(Clone, Debug)]
@@ -146,7 +130,7 @@ pub(super) fn unresolved_line(
         statuses => statuses.contains(&status),
     };
     let of_set = row.integer(10)?.unwrap_or(0);
-    if !is_selected || set.is_some_and(|set| set != of_set) {
+    if !is_selected || set.is_some_and(|set| set != of_set) || !query.state.matches(&state) {
         return Ok(None);
     }
     let name = row.string(0)?;
@@ -289,18 +273,29 @@ fn ranges_of(
     environment: EnvironmentKey,
     query: &ResourceQuery,
 ) -> Result<Vec<(String, String)>> {
-    let types = if query.agent.is_some() && query.entity.is_none() {
+    let is_of_agents = query.agent.is_some() || !query.agents.is_empty();
+    let is_of_entities = query.entity.is_some() || !query.entities.is_empty();
+    let types = if is_of_agents && !is_of_entities {
         let select = "SELECT name FROM resource_type WHERE environment = ?1";
         sql.all(select, values![environment.0], |row| row.string(0))?
     } else {
         Vec::new()
     };
-    let filter = ResourceFilter {
-        agent: query.agent.clone(),
-        entity: query.entity.clone(),
-        ..ResourceFilter::default()
+    let any = |only: &Option<String>, list: &[String]| -> Vec<Option<String>> {
+        match list {
+            [] => vec![only.clone()],
+            list => list.iter().cloned().map(Some).collect(),
+        }
     };
-    let mut found = ranges(&filter, &types);
+    let mut found: Vec<(String, String)> = Vec::new();
+    for entity in any(&query.entity, &query.entities) {
+        for agent in any(&query.agent, &query.agents) {
+            let entity = entity.clone();
+            found.extend(ranges(&ResourceFilter { agent, entity, ..<_>::default() }, &types));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
     if query.descending {
         found.reverse();
     }
@@ -417,7 +412,8 @@ impl Scan<'_> {
         );
         let statement = format!("{} ORDER BY resource.name {order}", select_from(&some));
         let Page { limit, .. } = self.page;
-        let is_picky = !self.query.statuses.is_empty() || self.set.is_some();
+        let is_picky =
+            !self.query.statuses.is_empty() || self.set.is_some() || !self.query.state.is_empty();
         let at_once = if is_picky { ROW_BATCH } else { limit + 1 };
         let count = i64::try_from(at_once).unwrap_or(i64::MAX);
         let (mut read, mut last, mut full) = (0, None, None);

@@ -6,7 +6,8 @@ use orrery_model::{AttributeHash, Status, Timestamp, VersionNumber};
 
 use crate::encoding::{hash_from, pack_keys, unpack_keys, version_number_from};
 use crate::records::resource_line::ResourceLine;
-use crate::records::resource_list::{ResourceQuery, select, unresolved_line};
+use crate::records::resource_list::{select, unresolved_line};
+use crate::records::resource_query::ResourceQuery;
 use crate::records::{Resources, Transactions as _};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{EnvironmentKey, ResourceKey, ResourceOverview, Result, StoreError, values};

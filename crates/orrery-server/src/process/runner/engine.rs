@@ -120,7 +120,8 @@ impl Runner {
             listener: Some(Arc::new(listener)),
         };
         // Requests from before the start are merged with the initial deploy.
-        let NewRequests { events, requests } = claim_requests(&self.app, &lease, open, &[])?;
+        let NewRequests { events, requests } =
+            claim_requests(&self.app, &lease, open, (&[], None))?;
         let (engine, request_ids) = Engine::start_with_requests(setup, start, events)?;
         let requests = pending_requests(requests, request_ids).collect();
         // Files may have changed while nothing watched them; their runs begin to watch them.
@@ -177,7 +178,7 @@ impl Runner {
             released.iter().filter(|version| version.number > current).collect();
         let Some(newest) = newer.last() else {
             let NewRequests { events, requests } =
-                claim_requests(&self.app, &active.lease, open, &active.requests)?;
+                claim_requests(&self.app, &active.lease, open, active.accepted())?;
             let request_ids = events.into_iter().map(|event| active.engine.submit(event)).collect();
             active.requests.extend(pending_requests(requests, request_ids));
             return Ok(());
@@ -214,7 +215,7 @@ impl Runner {
             }
         });
         let NewRequests { events, requests } =
-            claim_requests(&self.app, &active.lease, open, &active.requests)?;
+            claim_requests(&self.app, &active.lease, open, active.accepted())?;
         let request_ids = active.engine.update_with_requests(update, events);
         active.requests.extend(pending_requests(requests, request_ids));
         active.unknown_facts.track_version(store, self.key, &active.engine, self.app.now())?;

@@ -17,6 +17,9 @@ on_both!(
     actions_are_limited_to_state_and_rights,
     an_operation_returns_its_request_parameters,
     a_report_is_about_the_version_of_its_operation,
+    an_operation_is_cancelled_with_what_it_waits_for,
+    an_operation_is_cancelled_before_it_begins,
+    operations_name_their_callers_and_are_listed_everywhere,
 );
 
 /// Timeout for a busy machine.
@@ -92,6 +95,100 @@ fn a_report_is_about_the_version_of_its_operation(world: World) {
     assert!(items.iter().all(|one| one["resource"].as_str().unwrap().contains("one")), "{results}");
     let report = world.admin().get(&format!("{other}/report")).good();
     assert_eq!((&report["total"], &report["updated"]), (&json!(2), &json!(2)), "{report}");
+}
+
+fn an_operation_is_cancelled_with_what_it_waits_for(world: World) {
+    let resources = json!([
+        scripted("slow", "running", json!({"delay_ms": 600_000})),
+        scripted("paused", "queued", json!({})),
+        scripted("quick", "done", json!({"outcome": "changed"})),
+    ]);
+    world.post("/versions", &json!({"resources": resources, "release": true})).good();
+    world.post_empty("/agents/slow/pause").good();
+    world.post_empty("/agents/paused/pause").good();
+    let _engine = engine(&world);
+    let done = world.at("/resources/std::testing::ScriptedResource%5Bquick%2Cname%3Ddone%5D");
+    until(&world, &done, |found| found["status"] == "deployed");
+    world.post_empty("/agents/slow/unpause").good();
+    let repair = ask(&world, "/repair", &json!({}));
+    let running = until(&world, &repair, |found| found["progress"]["done"] == 1);
+    assert_eq!(running["progress"]["by_outcome"]["deployed"], 1, "{running}");
+    assert_eq!(running["progress"]["total"], 3, "{running}");
+    let path = running["actions"]["cancel"].as_str().unwrap();
+    let cancellation = world.admin().send("POST", path, &[], None);
+    assert_eq!(cancellation.status, 202, "{cancellation:?}");
+    let ended = until(&world, &repair, has_ended);
+    assert_eq!(ended["transitioning"], "no", "{ended}");
+    let outcome = &ended["outcome"];
+    let counts = ["deployed", "cancelled", "withdrawn"].map(|name| outcome[name].as_u64());
+    assert_eq!(counts, [Some(1), Some(1), Some(1)], "{ended}");
+    assert!(ended["actions"].get("cancel").is_none(), "{ended}");
+    let cancellation = cancellation.headers["location"].to_str().unwrap().to_owned();
+    let cancellation = until(&world, &cancellation, has_ended);
+    assert_eq!(cancellation["kind"], "cancel_operation", "{cancellation}");
+    // There is nothing left to cancel.
+    refused(&world.admin().send("POST", path, &[], None), 409, "conflict");
+}
+
+fn an_operation_is_cancelled_before_it_begins(world: World) {
+    world.upload(&[("a", 1)]);
+    let repair = ask(&world, "/repair", &json!({}));
+    let shown = world.admin().get(&repair).good();
+    let path = shown["actions"]["cancel"].as_str().unwrap();
+    // A viewer is neither offered nor permitted to cancel it.
+    let token = json!({"name": "reads", "role": "viewer"});
+    let made = world.admin().post("/api/v1/tokens", &token).good();
+    let viewer = world.served.with_token(made["secret"].as_str().unwrap());
+    assert_eq!(viewer.get(&repair).good()["actions"], json!({}));
+    refused(&viewer.send("POST", path, &[], None), 403, "forbidden");
+    world.admin().send("POST", path, &[], None).good();
+    let unknown = format!("/operations/{}/cancel", uuid::Uuid::new_v4());
+    refused(&world.post_empty(&unknown), 404, "not-found");
+    let _engine = engine(&world);
+    let ended = until(&world, &repair, has_ended);
+    assert_eq!(ended["transitioning_message"], "cancelled before it began", "{ended}");
+    let open = || world.admin().get("/api/v1/operations?open=true").good();
+    until(&world, "/api/v1/operations?open=true", |found| found["items"] == json!([]));
+    assert_eq!(open()["next"], Value::Null);
+}
+
+fn operations_name_their_callers_and_are_listed_everywhere(world: World) {
+    world.upload(&[("a", 1)]);
+    let repair = ask(&world, "/repair", &json!({"agents": ["agent"]}));
+    let shown = world.admin().get(&repair).good();
+    assert_eq!(shown["actor"], "user:admin", "{shown}");
+    assert_eq!(shown["request"], json!({"agents": ["agent"]}), "the caller is no parameter");
+    let new = json!({"project": world.project, "name": "other"});
+    let other = world.admin().post("/api/v1/environments", &new).good();
+    let other = other["id"].as_str().unwrap();
+    world.admin().post(&format!("/api/v1/environments/{other}/clear"), &json!({})).good();
+    let listed = |client: &crate::support::Client, path: &str| {
+        let found = client.get(path).good();
+        let of = |one: &Value| {
+            let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
+            (text("environment"), text("kind"))
+        };
+        let items: Vec<_> = found["items"].as_array().unwrap().iter().map(of).collect();
+        (items, found["next"].as_str().map(str::to_owned))
+    };
+    let both =
+        vec![(other.to_owned(), "clear".to_owned()), (world.id.clone(), "repair".to_owned())];
+    assert_eq!(listed(world.admin(), "/api/v1/operations"), (both.clone(), None));
+    let (first, next) = listed(world.admin(), "/api/v1/operations?limit=1&open=true");
+    assert_eq!(first, both[..1]);
+    let rest = format!("/api/v1/operations?limit=1&after={}", next.unwrap());
+    assert_eq!(listed(world.admin(), &rest).0, both[1..]);
+    // A token of one environment sees only that one.
+    let token = json!({"name": "one", "role": "viewer", "environment": world.id});
+    let made = world.admin().post("/api/v1/tokens", &token).good();
+    let limited = world.served.with_token(made["secret"].as_str().unwrap());
+    assert_eq!(listed(&limited, "/api/v1/operations").0, both[1..]);
+    // The state of the installation counts them.
+    let state = world.admin().get("/api/v1/server").good();
+    let engines = state["engines"].as_array().unwrap();
+    assert_eq!(engines.len(), 2, "{state}");
+    assert!(engines.iter().all(|one| one["open_operations"] == 1), "{state}");
+    refused(&limited.get("/api/v1/server"), 403, "forbidden");
 }
 
 fn an_operation_ends_with_its_resources(world: World) {

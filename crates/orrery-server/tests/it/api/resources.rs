@@ -10,6 +10,7 @@ on_both!(
     resources_are_listed_by_agent,
     bad_filters_are_refused_with_a_reason,
     filters_find_what_they_say,
+    filters_by_state_find_the_same_as_their_counts,
     each_resource_is_listed_once_and_orphans_on_request,
     rare_statuses_are_found_among_many,
     details_have_axes_and_relations,
@@ -127,6 +128,9 @@ fn bad_filters_are_refused_with_a_reason(world: World) {
         ("colour=red", "unknown-parameter"),
         ("agent=a&agent=b", "bad-request"),
         ("value=%00", "bad-request"),
+        ("compliance=perfect", "bad-filter"),
+        ("last_outcome=broken", "bad-filter"),
+        ("from=t&sort=agent", "bad-filter"),
     ] {
         let answer = world.get(&format!("/resources?{query}"));
         refused(&answer, 400, code);
@@ -146,6 +150,14 @@ fn filters_find_what_they_say(world: World) {
     assert_eq!(count("type=std::File"), 3);
     assert_eq!(count("agent=web1"), 3);
     assert_eq!(count("agent=web1&type=std::File"), 2);
+    assert_eq!(count("agent=web1,web2&type=std::File"), 3);
+    assert_eq!(count("agent=web2,web1"), 4);
+    assert_eq!(count("agent=web2&type=std::File,std::Package"), 1);
+    assert_eq!(count("agent=web1,web2&sort=agent"), 4);
+    assert_eq!(walk(&world, "agent=web2,web1&limit=1"), walk(&world, "agent=web1,web2"));
+    assert_eq!(walk(&world, "from=std::File[web1,path=/etc/m").len(), 3);
+    assert_eq!(walk(&world, "from=std::P"), ["std::Package[web1,name=motd]"]);
+    assert_eq!(count("from=std::Q"), 0);
     assert_eq!(count("value=MOTD"), 3);
     assert_eq!(count("value=/etc/*"), 2);
     assert_eq!(count("value=*motd"), 2);
@@ -158,6 +170,35 @@ fn filters_find_what_they_say(world: World) {
         (&shown["items"][0]["set"], &shown["items"][0]["status"]),
         (&json!("two"), &json!("available"))
     );
+}
+
+fn filters_by_state_find_the_same_as_their_counts(world: World) {
+    let version = world.upload(&[("bad", 1), ("good", 1), ("new", 1), ("x/other", 1)]);
+    let lease = world.lease();
+    let outcomes = [
+        ("bad", OutcomeStatus::Failed),
+        ("good", OutcomeStatus::Deployed),
+        ("x/other", OutcomeStatus::Unavailable),
+    ];
+    world.deploy(&lease, version, &outcomes);
+    for (query, expected) in [
+        ("compliance=compliant", vec!["good"]),
+        ("compliance=has_update", vec!["new"]),
+        ("compliance=non_compliant", vec!["bad", "x/other"]),
+        ("compliance=compliant,has_update", vec!["good", "new"]),
+        ("last_outcome=failed,unavailable", vec!["bad", "x/other"]),
+        ("last_outcome=failed,unavailable&agent=x", vec!["x/other"]),
+        ("last_outcome=deployed&compliance=non_compliant", vec![]),
+        ("parked=true", vec![]),
+        ("parked=false&last_outcome=failed", vec!["bad"]),
+        ("blocked=true", vec![]),
+        ("blocked=false&status=available", vec!["new"]),
+    ] {
+        let expected: Vec<String> = expected.into_iter().map(id_of).collect();
+        assert_eq!(walk(&world, query), expected, "{query}");
+        let facets = world.get(&format!("/resource-facets?{query}")).good();
+        assert_eq!(facets["total"], expected.len(), "{query}: {facets}");
+    }
 }
 
 fn each_resource_is_listed_once_and_orphans_on_request(world: World) {

@@ -140,7 +140,7 @@ impl FollowedOperation<'_> {
 }
 
 fn state_of(progress: &OperationProgress) -> State {
-    let OperationProgress { total, done, running } = progress;
+    let OperationProgress { total, done, running, by_outcome: _ } = progress;
     State {
         total: *total,
         done: *done,
