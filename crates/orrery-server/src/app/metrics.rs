@@ -13,11 +13,20 @@ pub(crate) const AGENT_COUNT: &str = "resource.agent_count";
 pub(crate) const COMPILE_TIME: &str = "orchestrator.compile_time";
 pub(crate) const COMPILE_WAITING_TIME: &str = "orchestrator.compile_waiting_time";
 
-/// Names of all sampled metrics.
-const SAMPLED: [&str; 4] = [RESOURCE_COUNT, AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME];
+/// Run time of handlers, by outcome.
+pub(crate) const RUN_TIME: &str = "resource.run_time";
+/// Number of runs with a change, by outcome.
+pub(crate) const RUN_CHANGES: &str = "resource.run_changes";
+
+/// Names of all sampled metrics with averages.
+const SAMPLED: [&str; 5] =
+    [RESOURCE_COUNT, AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME, RUN_TIME];
 
 /// Derived from the number of timed compiles.
 const COMPILE_RATE: &str = "orchestrator.compile_rate";
+/// Derived from the numbers of runs and of runs with a change.
+const RUN_RATES: [(&str, &str); 2] =
+    [("resource.run_rate", RUN_TIME), ("resource.change_rate", RUN_CHANGES)];
 
 /// Metrics with a value at any time; the others are event counts.
 const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
@@ -34,7 +43,7 @@ pub(crate) const HOUR: i64 = 3_600_000_000;
 
 /// Returns the names of all metrics.
 pub(crate) fn all_names() -> impl Iterator<Item = &'static str> {
-    SAMPLED.into_iter().chain([COMPILE_RATE])
+    SAMPLED.into_iter().chain([COMPILE_RATE]).chain(RUN_RATES.map(|(name, _)| name))
 }
 
 /// Values per interval, by group.
@@ -127,6 +136,20 @@ impl Spans {
         all
     }
 
+    /// Returns the number of events per hour by category. An interval without a sample has none:
+    /// nothing ran.
+    fn rates_by_category(&self, records: &[MetricRecord]) -> Values {
+        let mut by_category: BTreeMap<&str, Vec<MetricRecord>> = BTreeMap::new();
+        for record in records.iter().filter(|record| self.index_of(record.at).is_some()) {
+            by_category.entry(&record.category).or_default().push(record.clone());
+        }
+        let rates = by_category.into_iter().map(|(category, records)| {
+            let rates = self.rates(&records).remove("").unwrap_or_default();
+            (category.to_owned(), rates)
+        });
+        rates.collect()
+    }
+
     /// Returns the number of timed events per hour.
     fn rates(&self, records: &[MetricRecord]) -> Values {
         let mut counts = vec![0_i64; self.count];
@@ -156,7 +179,12 @@ pub fn series(
             let text = format!("metrics: there is no {name:?}");
             return Err(ServerError::rule("bad-filter", text));
         }
-        let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
+        let run_rate = RUN_RATES.iter().find(|(rate, _)| rate == name);
+        let source = match run_rate {
+            Some((_, source)) => *source,
+            None if name == COMPILE_RATE => COMPILE_TIME,
+            None => name,
+        };
         let is_gauge = GAUGES.contains(&source);
         let since = if is_gauge { from - GAUGE_VALIDITY } else { from };
         let mut records = store.metrics().list(environment, source, since, until)?;
@@ -165,6 +193,7 @@ pub fn series(
         }
         found.push(match name.as_str() {
             COMPILE_RATE => spans.rates(&records),
+            _ if run_rate.is_some() => spans.rates_by_category(&records),
             _ => spans.averages(&records),
         });
     }

@@ -1,14 +1,17 @@
 //! Sampled metrics of environments.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orrery_model::{Status, Timestamp};
-use orrery_store::{ChangeSeq, EnvironmentRecord, MetricRecord, Store, StoreError};
+use orrery_store::{
+    ActionKey, ChangeSeq, EnvironmentKey, EnvironmentRecord, MetricRecord, Store, StoreError,
+};
 
 use crate::app::agents::unreachable_agents;
 use crate::app::metrics::{
-    AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME, RESOURCE_COUNT, SAMPLE_INTERVAL,
-    SAMPLE_INTERVAL_MAX,
+    AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME, RESOURCE_COUNT, RUN_CHANGES, RUN_TIME,
+    SAMPLE_INTERVAL, SAMPLE_INTERVAL_MAX,
 };
 use crate::services::Services;
 
@@ -21,7 +24,12 @@ pub(super) struct MetricSamples {
     seen: ChangeSeq,
     /// Turn of the latest samples of all environments.
     last_full: Option<Timestamp>,
+    /// The newest action at each of the two latest turns, the older one first.
+    newest_actions: Option<[ActionKey; 2]>,
 }
+
+/// Actions that the first turn of a process searches for runs.
+const ACTIONS_SEARCHED: i64 = 200_000;
 
 impl MaintenanceTask for MetricSamples {
     fn name(&self) -> &'static str {
@@ -49,7 +57,42 @@ impl MaintenanceTask for MetricSamples {
                 return Ok(());
             }
             sample_metrics(store, environment, turn.at - SAMPLE_INTERVAL, turn.at)
-        })
+        })?;
+        self.sample_runs(store, turn.at)
+    }
+}
+
+impl MetricSamples {
+    /// Samples the runs that ended in the interval before the latest: the results of the latest one
+    /// may not be stored yet.
+    fn sample_runs(&mut self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let newest = store.actions().newest()?;
+        let first = ActionKey(newest.0.saturating_sub(ACTIONS_SEARCHED));
+        let [after, latest] = self.newest_actions.unwrap_or([first, first]);
+        let until = now - SAMPLE_INTERVAL;
+        let runs = store.actions().run_times(after, until - SAMPLE_INTERVAL, until)?;
+        self.newest_actions = Some([latest, newest]);
+        let mut metrics: BTreeMap<EnvironmentKey, Vec<MetricRecord>> = BTreeMap::new();
+        for run in runs {
+            let of = metrics.entry(run.environment).or_default();
+            let metric = |name: &str, category: &str, count, value| MetricRecord {
+                name: name.to_owned(),
+                category: category.to_owned(),
+                at: until - SAMPLE_INTERVAL,
+                count,
+                value,
+            };
+            let outcome = run.outcome.as_str();
+            // Milliseconds.
+            of.push(metric(RUN_TIME, outcome, run.count, run.took / 1000));
+            if run.changed > 0 {
+                of.push(metric(RUN_CHANGES, outcome, run.changed, 0));
+            }
+        }
+        for (environment, metrics) in metrics {
+            store.metrics().add(environment, &metrics)?;
+        }
+        Ok(())
     }
 }
 

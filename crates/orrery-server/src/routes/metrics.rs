@@ -23,7 +23,8 @@ const SPANS_DEFAULT: u32 = 60;
 pub(super) struct Filter {
     /// Names, separated by commas: `resource.resource_count`, `resource.agent_count`,
     /// `orchestrator.compile_time`, `orchestrator.compile_waiting_time`,
-    /// `orchestrator.compile_rate`. Default: all.
+    /// `orchestrator.compile_rate`, `resource.run_time`, `resource.run_rate`,
+    /// `resource.change_rate`. Times are in seconds, rates per hour. Default: all.
     metrics: Option<String>,
     /// Start time (RFC 3339). Default: an hour ago.
     #[param(format = DateTime)]

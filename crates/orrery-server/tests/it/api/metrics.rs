@@ -23,6 +23,10 @@ fn metrics_have_equal_intervals(world: World) {
         metric(15, "deployed", 1, 4_000, "resource.resource_count"),
         metric(15, "failed", 1, 1_000, "resource.resource_count"),
         metric(40, "", 2, 6_000, "orchestrator.compile_time"),
+        metric(10, "deployed", 4, 2_000, "resource.run_time"),
+        metric(20, "deployed", 4, 4_000, "resource.run_time"),
+        metric(50, "failed", 1, 9_000, "resource.run_time"),
+        metric(20, "deployed", 3, 0, "resource.run_changes"),
     ];
     world.store().metrics().add(world.key(), &given).unwrap();
     let (from, to) = (Timestamp(start), Timestamp(start + 60 * MINUTE));
@@ -39,6 +43,12 @@ fn metrics_have_equal_intervals(world: World) {
     );
     assert_eq!(series("orchestrator.compile_time"), json!({"": [null, 3.0]}));
     assert_eq!(series("orchestrator.compile_rate"), json!({"": [0.0, 4.0]}));
+    let runs = series("resource.run_time");
+    assert_eq!(runs, json!({"deployed": [0.75, null], "failed": [null, 9.0]}));
+    // Half an hour each.
+    let rates = series("resource.run_rate");
+    assert_eq!(rates, json!({"deployed": [16.0, 0.0], "failed": [0.0, 2.0]}));
+    assert_eq!(series("resource.change_rate"), json!({"deployed": [6.0, 0.0]}));
     let (far, end) = (Timestamp(start + 120 * MINUTE), Timestamp(start + 180 * MINUTE));
     let far = world.get(&format!("/metrics?start={far}&end={end}&spans=1")).good();
     let counts = &far["metrics"].as_array().unwrap()[0];

@@ -1,10 +1,15 @@
 //! Queries: lists, pages, counts.
 
-use orrery_model::{Pattern, Resource, ResourceState, Status, Timestamp};
-use orrery_store::{EnvironmentKey, ResourceQuery, ResultRecord, Store, StoreError, resource_keys};
+use orrery_model::{
+    Change, ChangeKind, OutcomeStatus, Pattern, Resource, ResourceState, Status, Timestamp,
+};
+use orrery_store::{
+    ActionKey, ActionRecord, EnvironmentKey, ResourceQuery, ResultRecord, RunTimes, Store,
+    StoreError, resource_keys,
+};
 
 use crate::support::{
-    Backend, Fresh, deployed, empty_result, id, lease, named, put, resource, simple,
+    Backend, Fresh, action, deployed, empty_result, id, lease, named, put, resource, simple,
 };
 
 super::list_cases![
@@ -14,6 +19,7 @@ super::list_cases![
     orphans_are_shown_on_request,
     one_resource_is_found_by_its_id,
     the_desired_state_of_a_resource_is_read,
+    run_times_are_summed_by_outcome,
 ];
 
 const IDS: [&str; 7] = [
@@ -99,6 +105,34 @@ fn pages_walk_over_everything(backend: Backend) {
             assert_eq!(walked, all, "limit {limit}");
         }
     }
+}
+
+fn run_times_are_summed_by_outcome(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.environments().ensure_default().unwrap();
+    let lease = lease(&store, environment);
+    let stored = put(&store, environment, &simple(&["a", "b", "c"])).unwrap();
+    let changed = Change { kind: ChangeKind::Updated, attributes: Vec::new() };
+    let run = |at: i64, outcome, change| {
+        let own = action(stored.number, at, change, &[]);
+        ActionRecord { started: Timestamp(at - 5), finished: Timestamp(at), outcome, ..own }
+    };
+    let (deployed, failed) = (OutcomeStatus::Deployed, OutcomeStatus::Failed);
+    let none = Change::default();
+    let actions = [run(10, deployed, &changed), run(11, deployed, &none), run(12, failed, &none)];
+    let results: Vec<ResultRecord<'_>> = std::iter::zip(&stored.keys, actions)
+        .map(|(key, action)| ResultRecord { action: Some(action), ..empty_result(*key) })
+        .collect();
+    store.engine().record_results(&lease, &results).unwrap();
+    let newest = store.actions().newest().unwrap();
+    let sums = |after: i64, from: i64, until: i64| {
+        let found = store.actions().run_times(ActionKey(after), Timestamp(from), Timestamp(until));
+        let sum = |one: &RunTimes| (one.outcome, one.count, one.took, one.changed);
+        found.unwrap().iter().map(sum).collect::<Vec<_>>()
+    };
+    assert_eq!(sums(0, 0, 13), [(deployed, 2, 10, 1), (failed, 1, 5, 0)]);
+    assert_eq!(sums(0, 11, 12), [(deployed, 1, 5, 0)], "the end is exclusive");
+    assert_eq!(sums(newest.0, 0, 13), []);
 }
 
 fn statuses_are_derived_from_states(backend: Backend) {
