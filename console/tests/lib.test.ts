@@ -4,7 +4,15 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { curl, orrery, shellQuote } from "../src/lib/command";
 import { comparable, diffLines, fold, isEqual } from "../src/lib/diff";
-import { fromQuery, parse, toQuery, toSelection, toText } from "../src/lib/filters";
+import {
+    fromQuery,
+    isSelection,
+    parse,
+    toParameters,
+    toQuery,
+    toSelection,
+    toText,
+} from "../src/lib/filters";
 import { absolute, count, cutMiddle, duration, relative, stripAnsi } from "../src/lib/format";
 import { MATCH_GROUPS, STATUSES, statusLabel, statusTone, WORK_GROUPS } from "../src/lib/labels";
 import { match } from "../src/lib/router.svelte";
@@ -70,6 +78,8 @@ describe("filters", () => {
             "status:failed,skipped agent:web1",
             "-status:deployed type:std::File",
             "set:hosts shop.conf",
+            "type:std::File,std::Directory compliance:non_compliant outcome:failed,skipped parked:true",
+            "blocked:false web",
             'agent:"two words"',
             "",
         ]) {
@@ -86,7 +96,22 @@ describe("filters", () => {
     it("report what they do not know", () => {
         expect(parse("status:broken").problem).toContain("broken");
         expect(parse("colour:red").problem).toContain("colour");
+        expect(parse("outcome:failed,odd").problem).toContain("odd");
         expect(parse("status:failed -status:deployed").problem).not.toBeNull();
+    });
+
+    it("become parameters of the list", () => {
+        expect(toParameters(parse("outcome:failed parked:false -status:deployed").filter)).toEqual({
+            status: "!deployed",
+            last_outcome: "failed",
+            parked: false,
+        });
+    });
+
+    it("select for a repair only what the API can select", () => {
+        expect(isSelection(parse("status:failed agent:web1 shop").filter)).toBe(true);
+        for (const text of ["agent:web1,web2", "type:a::B,a::C", "parked:true", "outcome:failed"])
+            expect(isSelection(parse(text).filter)).toBe(false);
     });
 
     it("become the body of a repair", () => {

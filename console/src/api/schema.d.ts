@@ -619,6 +619,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/environments/{environment}/operations/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancels an operation: what it waits for is withdrawn, and what has run stays. Resources that
+         *     another operation waits for as well are withdrawn there, too.
+         */
+        post: operations["operations_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/environments/{environment}/operations/{id}/report": {
         parameters: {
             query?: never;
@@ -1537,6 +1557,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/operations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists operations of all environments visible to the caller, newest first. */
+        get: operations["operations_all_operations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects": {
         parameters: {
             query?: never;
@@ -1827,6 +1864,26 @@ export interface paths {
         post?: never;
         /** Deletes a secret for all environments. */
         delete: operations["secrets_delete_shared"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/server": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns the state of the installation: processes, engines with their leases, gateways and
+         *     maintenance.
+         */
+        get: operations["health_server_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2672,6 +2729,21 @@ export interface components {
          * @enum {string}
          */
         DryRunStatus: "added" | "deleted" | "modified" | "unmodified" | "agent_down" | "undefined" | "skipped_for_undefined" | "failed";
+        /** @description A process that holds the lease of at least one environment. */
+        EngineProcess: {
+            host: string;
+            /** Format: int32 */
+            pid: number;
+            /** @description Command of the process: `orrery server`. */
+            command: string;
+            /**
+             * Format: int64
+             * @description Number of its environments.
+             */
+            environments: number;
+            /** @description True for the process that answers. */
+            answering: boolean;
+        };
         /** @description A desired state and its history. */
         Environment: {
             /** Format: uuid */
@@ -2715,6 +2787,34 @@ export interface components {
             /** @description Available actions. */
             actions: components["schemas"]["BTreeMap"];
         };
+        /** @description Engine of an environment. */
+        EnvironmentEngine: {
+            /** Format: uuid */
+            environment: string;
+            name: string;
+            project_name: string;
+            halted: boolean;
+            /** @description Reason why it does not run; empty for none. */
+            problem: string;
+            lease?: components["schemas"]["EnvironmentLease"] | null;
+            /**
+             * Format: int32
+             * @description Version that the engine has accepted.
+             */
+            active_version?: number | null;
+            /**
+             * Format: int32
+             * @description Newest released version. The engine lags if it is another one.
+             */
+            released_version?: number | null;
+            /**
+             * Format: int64
+             * @description Number of unfinished operations.
+             */
+            open_operations: number;
+            /** Format: date-time */
+            oldest_operation?: string | null;
+        };
         /** @description The inventory of an environment: that of its newest version. */
         EnvironmentInventory: {
             /**
@@ -2730,6 +2830,21 @@ export interface components {
              */
             hosts: number;
             document: components["schemas"]["InventoryDocument"];
+        };
+        /** @description Exclusive right of one process to run an engine. */
+        EnvironmentLease: {
+            host: string;
+            /** Format: int32 */
+            pid: number;
+            /**
+             * Format: int64
+             * @description Number of its grant.
+             */
+            epoch: number;
+            /** Format: date-time */
+            since: string;
+            /** Format: date-time */
+            expires?: string | null;
         };
         /** @description An environment with its health. */
         EnvironmentSummary: {
@@ -2821,6 +2936,20 @@ export interface components {
             next_check?: string | null;
             /** @description Error of the last read, if it failed. */
             error?: string | null;
+        };
+        /** @description A process that remote agents connect to. */
+        GatewayProcess: {
+            /** Format: uuid */
+            id: string;
+            /** @description Address for agents. */
+            address: string;
+            /** Format: date-time */
+            started: string;
+            /**
+             * Format: date-time
+             * @description Time of the latest heartbeat.
+             */
+            seen: string;
         };
         /** @description A role and the scope in which it applies. */
         Granted: {
@@ -3037,6 +3166,27 @@ export interface components {
             /** @description Returned only once: the server stores a hash of it. */
             secret: string;
             token: components["schemas"]["Token"];
+        };
+        /** @description Status of a periodic task. */
+        MaintenanceTaskStatus: {
+            name: string;
+            /** Format: int64 */
+            period_seconds: number;
+            /** @description `pending`, `ok`, or why it failed. */
+            result: string;
+            /** Format: date-time */
+            last_run?: string | null;
+            /**
+             * Format: double
+             * @description Duration of the latest run.
+             */
+            last_run_seconds?: number | null;
+            /** Format: date-time */
+            last_success?: string | null;
+            /** Format: int64 */
+            runs: number;
+            /** Format: int64 */
+            failures: number;
         };
         /** @description The authenticated caller. */
         Me: {
@@ -3322,9 +3472,16 @@ export interface components {
         Operation: {
             /** Format: uuid */
             id: string;
+            /**
+             * Format: uuid
+             * @description Id of the environment.
+             */
+            environment?: string | null;
             kind: components["schemas"]["OperationKind"];
             /** @description Parameters of the request. A deploy with `verify` checks all resources, as a repair does. */
             request: unknown;
+            /** @description Caller, as in the audit log: `user:ada`. Absent if the server requested it. */
+            actor?: string | null;
             /**
              * Format: date-time
              * @description Time of the request.
@@ -3351,7 +3508,7 @@ export interface components {
          * @description Kind of an operation.
          * @enum {string}
          */
-        OperationKind: "deploy" | "repair" | "dry_run" | "facts" | "drift" | "clear" | "delete" | "cancel" | "unknown";
+        OperationKind: "deploy" | "repair" | "dry_run" | "facts" | "drift" | "clear" | "delete" | "cancel" | "cancel_operation" | "unknown";
         /** @description Progress of a deploy or a repair, updated about once a second. */
         OperationProgress: {
             /**
@@ -3366,6 +3523,8 @@ export interface components {
             done: number;
             /** @description Some of the running resources, the longest running first. */
             running: string[];
+            /** @description Ended runs by outcome. */
+            by_outcome?: components["schemas"]["OutcomeCounts"];
         };
         /**
          * @description Exact counts of the effects of a deploy or a repair so far. Each resource counts once,
@@ -3407,6 +3566,26 @@ export interface components {
             hint?: string | null;
             /** @description For a skipped resource, the requirements that are not deployed. */
             blocked_by?: string[];
+        };
+        /** @description Number of ended runs by outcome. */
+        OutcomeCounts: {
+            /** Format: int64 */
+            deployed: number;
+            /**
+             * Format: int64
+             * @description Of those, the runs that changed something.
+             */
+            changed: number;
+            /** Format: int64 */
+            failed: number;
+            /** Format: int64 */
+            skipped: number;
+            /** Format: int64 */
+            unavailable: number;
+            /** Format: int64 */
+            non_compliant: number;
+            /** Format: int64 */
+            cancelled: number;
         };
         /**
          * @description The handler's verdict on one run.
@@ -3772,9 +3951,16 @@ export interface components {
             items: {
                 /** Format: uuid */
                 id: string;
+                /**
+                 * Format: uuid
+                 * @description Id of the environment.
+                 */
+                environment?: string | null;
                 kind: components["schemas"]["OperationKind"];
                 /** @description Parameters of the request. A deploy with `verify` checks all resources, as a repair does. */
                 request: unknown;
+                /** @description Caller, as in the audit log: `user:ada`. Absent if the server requested it. */
+                actor?: string | null;
                 /**
                  * Format: date-time
                  * @description Time of the request.
@@ -4825,6 +5011,33 @@ export interface components {
         /** @description A secret value to store. */
         SecretValue: {
             value: string;
+        };
+        /** @description State of the installation, as the answering server sees it. */
+        ServerOverview: {
+            /** @description Version of the answering program. */
+            version: string;
+            /** @description Isolation of code of tenants. */
+            isolation?: string | null;
+            /** @description Use of the machine of the server. */
+            own_machine?: string | null;
+            /**
+             * Format: date-time
+             * @description Time of the answer: the age of the other times is relative to it.
+             */
+            now: string;
+            /** @description Processes that run engines. A process without an environment is not listed. */
+            processes: components["schemas"]["EngineProcess"][];
+            /** @description Processes that remote agents connect to. */
+            gateways: components["schemas"]["GatewayProcess"][];
+            /** @description Engines of the environments that the caller may view, those with a problem first. */
+            engines: components["schemas"]["EnvironmentEngine"][];
+            /**
+             * Format: int64
+             * @description Number of further engines.
+             */
+            other_engines: number;
+            /** @description Maintenance tasks of the answering process. */
+            maintenance: components["schemas"]["MaintenanceTaskStatus"][];
         };
         /** @description A login session. */
         Session: {
@@ -8923,7 +9136,8 @@ export interface operations {
                 /**
                  * @description Names, separated by commas: `resource.resource_count`, `resource.agent_count`,
                  *     `orchestrator.compile_time`, `orchestrator.compile_waiting_time`,
-                 *     `orchestrator.compile_rate`. Default: all.
+                 *     `orchestrator.compile_rate`, `resource.run_time`, `resource.run_rate`,
+                 *     `resource.change_rate`. Times are in seconds, rates per hour. Default: all.
                  */
                 metrics?: string;
                 /** @description Start time (RFC 3339). Default: an hour ago. */
@@ -9432,6 +9646,104 @@ export interface operations {
             };
             /** @description Invalid value, or Idempotency-Key of another request */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    operations_cancel: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                environment: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Requested */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Operation"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10886,9 +11198,9 @@ export interface operations {
     resources_count: {
         parameters: {
             query?: {
-                /** @description Agent. */
+                /** @description Agents, separated by commas. */
                 agent?: string;
-                /** @description Type, such as `std::File`. */
+                /** @description Types, separated by commas: `std::File,std::Directory`. */
                 type?: string;
                 /** @description Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case. */
                 value?: string;
@@ -10896,6 +11208,14 @@ export interface operations {
                 status?: string;
                 /** @description Name of a resource set. */
                 set?: string;
+                /** @description Any of these, separated by commas: `compliant`, `has_update`, `non_compliant`, `undefined`. */
+                compliance?: string;
+                /** @description Outcomes of the last run, any of these, separated by commas: `failed,skipped`. */
+                last_outcome?: string;
+                /** @description True for resources that are not retried without a decision, false for the others. */
+                parked?: boolean;
+                /** @description True for resources with an undefined or a bad requirement, false for the others. */
+                blocked?: boolean;
                 /** @description Maximum number of values of each facet. */
                 limit?: number;
             };
@@ -10975,9 +11295,9 @@ export interface operations {
     resources_list: {
         parameters: {
             query?: {
-                /** @description Agent. */
+                /** @description Agents, separated by commas. */
                 agent?: string;
-                /** @description Type, such as `std::File`. */
+                /** @description Types, separated by commas: `std::File,std::Directory`. */
                 type?: string;
                 /** @description Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case. */
                 value?: string;
@@ -10988,6 +11308,14 @@ export interface operations {
                 status?: string;
                 /** @description Name of a resource set. */
                 set?: string;
+                /** @description Any of these, separated by commas: `compliant`, `has_update`, `non_compliant`, `undefined`. */
+                compliance?: string;
+                /** @description Outcomes of the last run, any of these, separated by commas: `failed,skipped`. */
+                last_outcome?: string;
+                /** @description True for resources that are not retried without a decision, false for the others. */
+                parked?: boolean;
+                /** @description True for resources with an undefined or a bad requirement, false for the others. */
+                blocked?: boolean;
                 /** @description Includes removed resources among the orphans. */
                 removed?: boolean;
                 /** @description Order: `id`, which is type, agent, value; or `agent`, then by id. `-` reverses it. */
@@ -10996,6 +11324,8 @@ export interface operations {
                 limit?: number;
                 /** @description Cursor: `next` of the previous page. */
                 after?: string;
+                /** @description Start of the first page, instead of a cursor: the beginning of an id. For the order by id. */
+                from?: string;
             };
             header?: never;
             path: {
@@ -15692,6 +16022,87 @@ export interface operations {
             };
         };
     };
+    operations_all_operations: {
+        parameters: {
+            query?: {
+                /** @description True for unfinished operations only. */
+                open?: boolean;
+                /** @description Maximum number of items. A page can have fewer, even none, without being the last. */
+                limit?: number;
+                /** @description Cursor: `next` of the previous page. */
+                after?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Operation"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     projects_list: {
         parameters: {
             query?: never;
@@ -18032,6 +18443,80 @@ export interface operations {
             };
             /** @description Too many requests; try again later */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    health_server_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerOverview"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

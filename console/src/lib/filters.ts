@@ -9,9 +9,54 @@ export type ResourceFilter = {
     set: string | null;
     value: string | null;
     sort: string | null;
+    /** What the state consists of. */
+    compliance: string | null;
+    outcome: string | null;
+    parked: string | null;
+    blocked: string | null;
 };
 
-const NAMES = ["status", "type", "agent", "set", "value"] as const;
+const NAMES = [
+    "status",
+    "type",
+    "agent",
+    "set",
+    "value",
+    "compliance",
+    "outcome",
+    "parked",
+    "blocked",
+] as const;
+/** Filters that are a name and a text. */
+const TEXTS = ["type", "agent", "set", "compliance", "outcome", "parked", "blocked"] as const;
+/** Values of the filters with a closed set of them. */
+export const CHOICES: Record<string, readonly string[]> = {
+    compliance: ["compliant", "has_update", "non_compliant", "undefined"],
+    outcome: [
+        "deployed",
+        "failed",
+        "skipped",
+        "skipped_for_dependency",
+        "unavailable",
+        "non_compliant",
+    ],
+    parked: ["true", "false"],
+    blocked: ["true", "false"],
+};
+
+/** The filter that selects everything. */
+export const EVERYTHING: ResourceFilter = {
+    status: [],
+    type: null,
+    agent: null,
+    set: null,
+    value: null,
+    sort: null,
+    compliance: null,
+    outcome: null,
+    parked: null,
+    blocked: null,
+};
 
 export function fromQuery(query: URLSearchParams): ResourceFilter {
     const status = (query.get("status") ?? "").split(",").filter(Boolean);
@@ -23,6 +68,26 @@ export function fromQuery(query: URLSearchParams): ResourceFilter {
         set: text("set"),
         value: text("value"),
         sort: text("sort"),
+        compliance: text("compliance"),
+        outcome: text("outcome"),
+        parked: text("parked"),
+        blocked: text("blocked"),
+    };
+}
+
+/** The filter as parameters of the list and the counts of resources. */
+export function toParameters(filter: ResourceFilter) {
+    const { status, type, agent, set, value, compliance, outcome, parked, blocked } = filter;
+    return {
+        ...(status.length > 0 ? { status: status.join(",") } : {}),
+        ...(type ? { type } : {}),
+        ...(agent ? { agent } : {}),
+        ...(set ? { set } : {}),
+        ...(value ? { value } : {}),
+        ...(compliance ? { compliance } : {}),
+        ...(outcome ? { last_outcome: outcome } : {}),
+        ...(parked ? { parked: parked === "true" } : {}),
+        ...(blocked ? { blocked: blocked === "true" } : {}),
     };
 }
 
@@ -34,6 +99,10 @@ export function toQuery(filter: ResourceFilter): Record<string, string | null> {
         set: filter.set,
         value: filter.value,
         sort: filter.sort,
+        compliance: filter.compliance,
+        outcome: filter.outcome,
+        parked: filter.parked,
+        blocked: filter.blocked,
     };
 }
 
@@ -47,7 +116,7 @@ export function toText(filter: ResourceFilter): string {
     const plain = filter.status.filter((status) => !status.startsWith("!"));
     if (plain.length > 0) parts.push(`status:${plain.join(",")}`);
     if (negated.length > 0) parts.push(`-status:${negated.map((one) => one.slice(1)).join(",")}`);
-    for (const name of ["type", "agent", "set"] as const) {
+    for (const name of TEXTS) {
         const value = filter[name];
         if (value) parts.push(`${name}:${quote(value)}`);
     }
@@ -57,14 +126,7 @@ export function toText(filter: ResourceFilter): string {
 
 /** Reads the filter bar. Words without a name search in the identifying value. */
 export function parse(text: string): { filter: ResourceFilter; problem: string | null } {
-    const filter: ResourceFilter = {
-        status: [],
-        type: null,
-        agent: null,
-        set: null,
-        value: null,
-        sort: null,
-    };
+    const filter: ResourceFilter = { ...EVERYTHING, status: [] };
     const words: string[] = [];
     let problem: string | null = null;
     for (const match of text.matchAll(/(-?)(?:(\w+):)?(?:"([^"]*)"?|(\S+))/g)) {
@@ -75,8 +137,11 @@ export function parse(text: string): { filter: ResourceFilter; problem: string |
             const unknown = given.find((status) => !STATUSES.includes(status as Status));
             if (unknown) problem = `${unknown} is not a state`;
             else filter.status.push(...given.map((status) => (minus ? `!${status}` : status)));
-        } else if (name === "type" || name === "agent" || name === "set") {
-            filter[name] = value || null;
+        } else if (TEXTS.includes(name as (typeof TEXTS)[number])) {
+            const choices = CHOICES[name ?? ""];
+            const unknown = value.split(",").find((one) => choices && !choices.includes(one));
+            if (unknown) problem = `${name}: ${unknown} is not one of ${choices?.join(", ")}`;
+            filter[name as (typeof TEXTS)[number]] = value || null;
         } else if (name === "value") {
             words.push(value);
         } else if (name === undefined || whole.includes("::")) {
@@ -93,6 +158,12 @@ export function parse(text: string): { filter: ResourceFilter; problem: string |
 
 export function isEmpty(filter: ResourceFilter): boolean {
     return toText(filter) === "";
+}
+
+/** True if a deploy can select by the filter itself; else it names the resources. */
+export function isSelection(filter: ResourceFilter): boolean {
+    const { type, agent, compliance, outcome, parked, blocked } = filter;
+    return !compliance && !outcome && !parked && !blocked && !/,/.test(`${type}${agent}`);
 }
 
 /** The filter in the body of a deploy or a repair. */

@@ -18,6 +18,14 @@ type Request = {
     verify?: boolean;
 };
 
+/** `user:ada` as `ada`, `token:ci` as `token ci`. */
+export function actorName(actor: string): string {
+    const [kind = "", ...rest] = actor.split(":");
+    const name = rest.join(":");
+    if (!name) return actor;
+    return kind === "user" ? name : `${kind} ${name}`;
+}
+
 /** What an operation was asked to touch. */
 export function operationScope(operation: Operation): string {
     const request = (operation.request ?? {}) as Request;

@@ -3,7 +3,7 @@ import { at, Problem, read } from "../api/client";
 import type { ResourceSummary } from "../api/types";
 import { makesStale } from "../live/kinds";
 import { live } from "../live/live.svelte";
-import type { ResourceFilter } from "./filters";
+import { toParameters, type ResourceFilter } from "./filters";
 
 const PAGE = 200;
 /** A short page continues up to this number of times by itself. */
@@ -50,14 +50,10 @@ export class ResourceList {
     }
 
     #url(after: string | null) {
-        const { status, type, agent, set, value, sort } = this.filter;
+        const { sort } = this.filter;
         const query = {
             limit: PAGE,
-            ...(status.length > 0 ? { status: status.join(",") } : {}),
-            ...(type ? { type } : {}),
-            ...(agent ? { agent } : {}),
-            ...(set ? { set } : {}),
-            ...(value ? { value } : {}),
+            ...toParameters(this.filter),
             ...(sort ? { sort } : {}),
             ...(after ? { after } : {}),
         };
@@ -92,6 +88,21 @@ export class ResourceList {
                     : new Problem(0, "unexpected", "Unexpected error", String(error));
         }
         this.isLoading = false;
+    }
+
+    /** Ids of all matches, at most `limit`; `null` if there are more. */
+    async allIds(limit: number): Promise<string[] | null> {
+        const ids: string[] = [];
+        let after: string | null = null;
+        do {
+            const page: { items: ResourceSummary[]; next?: string | null } = await read(
+                this.#url(after),
+                this.#abort.signal,
+            );
+            ids.push(...page.items.map((item) => item.id));
+            after = page.next ?? null;
+        } while (after && ids.length <= limit);
+        return ids.length > limit ? null : ids;
     }
 
     retry() {

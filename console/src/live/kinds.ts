@@ -25,7 +25,11 @@ export const STALE: Record<EventKind, RegExp[]> = {
     version: [within("/(versions|inventory)"), ...states],
     // An engine that takes up a version announces its resources: the version becomes the active one.
     resources: [...states, within(String.raw`/versions(\?|$)`)],
-    request: [within("/(operations|activity)"), top("environment-summaries")],
+    request: [
+        within("/(operations|activity)"),
+        top("environment-summaries"),
+        top(String.raw`(operations|server)(\?|$)`),
+    ],
     dry_run: [within("/versions/[^/]+/dry-runs")],
     agent: [within("/(agents|activity)"), within("/resources/[^/]+/why")],
     remote_agent: [within("/(agents|remote-agents)")],
