@@ -64,5 +64,17 @@ export const ROUTES: Route[] = [
         load: () => import("./pages/Settings.svelte"),
     },
     { pattern: "/e/:env/data/:kind", name: "Data", load: () => import("./pages/Data.svelte") },
+    { pattern: "/catalog", name: "Catalogue", load: () => import("./pages/Catalog.svelte") },
+    { pattern: "/catalog/:kind", name: "Catalogue", load: () => import("./pages/Catalog.svelte") },
+    {
+        pattern: "/catalog/:kind/:name",
+        name: "Document",
+        load: () => import("./pages/CatalogDocument.svelte"),
+    },
+    {
+        pattern: "/clusters/new",
+        name: "New cluster",
+        load: () => import("./pages/ClusterNew.svelte"),
+    },
     { pattern: "/admin/:kind", name: "Administration", load: () => import("./pages/Admin.svelte") },
 ];

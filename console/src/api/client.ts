@@ -22,6 +22,7 @@ export class Problem extends Error {
         readonly requestId: string | null = null,
         readonly retryAfter: number | null = null,
         readonly fields: Schemas["FieldProblem"][] = [],
+        readonly documents: Schemas["DocumentProblem"][] = [],
     ) {
         super(detail || title);
     }
@@ -73,6 +74,7 @@ async function problemOf(response: Response): Promise<Problem> {
         id,
         Number.isNaN(wait) ? null : wait,
         body?.fields ?? [],
+        body?.documents ?? [],
     );
 }
 
@@ -172,6 +174,12 @@ export async function send<M extends Exclude<Methods, "get">, P extends PathOf<M
     options: SendOptions<P, M>,
 ): Promise<Answer<P, M>> {
     return sendTo(method, fill(path, options.path), options.body, options.ifMatch);
+}
+
+/** Asks for a computation that changes nothing. */
+export async function ask<T>(url: string, body: unknown, signal: AbortSignal): Promise<T> {
+    const response = await request("POST", url, { body, signal });
+    return (await response.json()) as T;
 }
 
 /** Changes something at a path that the API returned among its actions. */

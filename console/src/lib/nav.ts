@@ -1,5 +1,7 @@
 // Pages in the rail and the palette, with the letter after `g` that goes there.
 import Activity from "@lucide/svelte/icons/activity";
+import Blocks from "@lucide/svelte/icons/blocks";
+import BookOpen from "@lucide/svelte/icons/book-open";
 import Bell from "@lucide/svelte/icons/bell";
 import Boxes from "@lucide/svelte/icons/boxes";
 import Database from "@lucide/svelte/icons/database";
@@ -29,6 +31,12 @@ export function environmentPages(env: string): NavItem[] {
         { name: "Settings", path: to("settings"), icon: Settings, key: "s" },
     ];
 }
+
+/** Pages about clusters. */
+export const CLUSTER_PAGES: NavItem[] = [
+    { name: "Catalogue", path: "/catalog/template", icon: BookOpen, key: "t" },
+    { name: "New cluster", path: "/clusters/new", icon: Blocks, key: "w" },
+];
 
 /** Pages of the installation, with the role that their data needs. */
 export const ADMIN_PAGES = [

@@ -17,8 +17,18 @@ use crate::error::ServerError;
 use crate::routes::html_pages;
 
 /// Paths of the console's pages. Paths of the API are never among them.
-pub(crate) const PAGES: [&str; 6] =
-    ["/", "/login", "/setup", "/e/{*page}", "/admin/{*page}", "/gallery"];
+pub(crate) const PAGES: [&str; 10] = [
+    "/",
+    "/login",
+    "/setup",
+    "/e/{*page}",
+    "/admin/{*page}",
+    "/gallery",
+    "/catalog",
+    "/catalog/{*page}",
+    "/clusters",
+    "/clusters/{*page}",
+];
 
 /// Paths of the console's files.
 pub(crate) const FILES: [&str; 3] = ["/assets/{*file}", "/theme.js", "/favicon.svg"];
