@@ -1,4 +1,5 @@
 // The main pages, each with the sign that it has loaded.
+import { importExample } from "./documents.js";
 
 const seen = (text) => (page) => page.getByText(text, { exact: false }).first().waitFor();
 const heading = (name) => (page) =>
@@ -104,6 +105,53 @@ export async function PAGES(server, shop) {
         { name: "server", url: `${server.url}/admin/server`, ready: seen("This server") },
         { name: "gallery", url: `${server.url}/gallery`, ready: heading("Gallery") },
     ];
+    await importExample(server);
+    await server.call("PUT", shop.path("/discovered"), {
+        resources: [
+            {
+                id: "std::File[web1,path=/etc/legacy.conf]",
+                attributes: { mode: 600, owner: "root" },
+            },
+            { id: shop.ids.config, attributes: { mode: 644 } },
+        ],
+    });
+    pages.push(
+        {
+            name: "discovered",
+            url: shop.page("/discovered"),
+            ready: (page) => page.locator("[data-found]").first().waitFor(),
+        },
+        {
+            name: "metrics",
+            url: shop.page("/metrics"),
+            ready: (page) => page.locator("[data-chart='Runs per hour']").waitFor(),
+        },
+        {
+            name: "catalog",
+            url: `${server.url}/catalog/template`,
+            ready: (page) => page.locator("[data-template=webstack]").waitFor(),
+        },
+        {
+            name: "catalog-services",
+            url: `${server.url}/catalog/service`,
+            ready: (page) => page.locator("[data-document=nginx]").waitFor(),
+        },
+        {
+            name: "document",
+            url: `${server.url}/catalog/template/webstack`,
+            ready: (page) => page.getByLabel("Document in YAML").waitFor(),
+        },
+        {
+            name: "cluster-new",
+            url: `${server.url}/clusters/new?template=webstack&size=7`,
+            ready: (page) => page.locator("[data-solved='7']").waitFor(),
+        },
+        {
+            name: "cluster-conflict",
+            url: `${server.url}/clusters/new?template=webstack&size=3`,
+            ready: (page) => page.locator("[data-conflict]").waitFor(),
+        },
+    );
     const operation = operations.items[0];
     if (operation) {
         pages.push({

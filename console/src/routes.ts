@@ -53,6 +53,12 @@ export const ROUTES: Route[] = [
         name: "Compile",
         load: () => import("./pages/Compile.svelte"),
     },
+    { pattern: "/e/:env/metrics", name: "Metrics", load: () => import("./pages/Metrics.svelte") },
+    {
+        pattern: "/e/:env/discovered",
+        name: "Discovered",
+        load: () => import("./pages/Discovered.svelte"),
+    },
     {
         pattern: "/e/:env/notifications",
         name: "Notifications",

@@ -4,6 +4,7 @@ import Blocks from "@lucide/svelte/icons/blocks";
 import BookOpen from "@lucide/svelte/icons/book-open";
 import Bell from "@lucide/svelte/icons/bell";
 import Boxes from "@lucide/svelte/icons/boxes";
+import ChartLine from "@lucide/svelte/icons/chart-line";
 import Database from "@lucide/svelte/icons/database";
 import Gauge from "@lucide/svelte/icons/gauge";
 import Hammer from "@lucide/svelte/icons/hammer";
@@ -11,6 +12,7 @@ import Layers from "@lucide/svelte/icons/layers";
 import Network from "@lucide/svelte/icons/network";
 import Server from "@lucide/svelte/icons/server";
 import Settings from "@lucide/svelte/icons/settings";
+import Telescope from "@lucide/svelte/icons/telescope";
 import type { Component } from "svelte";
 import { environmentPath } from "./router.svelte";
 
@@ -27,6 +29,8 @@ export function environmentPages(env: string): NavItem[] {
         { name: "Compiles", path: to("compiles"), icon: Hammer, key: "c" },
         { name: "Agents", path: to("agents"), icon: Server, key: "a" },
         { name: "Data", path: `${to("data")}/parameters`, icon: Database, key: "d" },
+        { name: "Discovered", path: to("discovered"), icon: Telescope, key: "i" },
+        { name: "Metrics", path: to("metrics"), icon: ChartLine, key: "m" },
         { name: "Notifications", path: to("notifications"), icon: Bell, key: "n" },
         { name: "Settings", path: to("settings"), icon: Settings, key: "s" },
     ];
