@@ -2,7 +2,7 @@
 //!
 //! Runs wait a short time for the first installation. After it, and after a failure, the resources
 //! of the code are unavailable with the reason, so that others of their agents go on. The owner
-//! learns when the handler is ready, and deploys them then.
+//! learns when the handler is ready or the reason is another one, and deploys them then.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -36,8 +36,9 @@ const POLL: Duration = Duration::from_millis(100);
 pub struct BackgroundSetup {
     /// Time from the start of the first installation that runs wait for its end.
     pub patience: Duration,
-    /// Called when the handlers become ready after runs were refused, from any thread.
-    pub on_ready: Box<dyn Fn() + Send + Sync>,
+    /// Called after an installation, if it succeeded or failed after runs were refused, from any
+    /// thread.
+    pub on_change: Box<dyn Fn() + Send + Sync>,
 }
 
 /// Prepares handlers on a thread. Until they are ready, their resources are unavailable with the
@@ -60,7 +61,7 @@ struct State {
     preparation: Preparation,
     /// Newest version that was announced.
     version: Option<VersionNumber>,
-    /// A run ended without a handler since the start.
+    /// A run ended without a handler since the last installation ended.
     refused: bool,
 }
 
@@ -205,7 +206,13 @@ impl Shared {
             return false;
         }
         state.preparation = Preparation::Failed(reason, Some(now() + pause));
+        let refused = std::mem::take(&mut state.refused);
+        drop(state);
         self.changed.notify_all();
+        if refused {
+            (self.setup.on_change)();
+        }
+        let mut state = self.lock();
         loop {
             let left = until.saturating_duration_since(monotonic());
             if matches!(state.preparation, Preparation::Closed) {
@@ -244,7 +251,7 @@ impl Shared {
         self.changed.notify_all();
         if refused {
             tracing::info!(handlers = ?self.set.handlers, "handlers can run now");
-            (self.setup.on_ready)();
+            (self.setup.on_change)();
         }
     }
 }

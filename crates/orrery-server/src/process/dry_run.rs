@@ -107,7 +107,7 @@ impl DryRun {
             lease: None,
             rights: determine_rights(&self.app, &store, self.options.own_machine.policy)?,
             patience: DRY_RUN_PATIENCE,
-            on_ready: Arc::new(|| ()),
+            on_change: Arc::new(|| ()),
         };
         let addresses = declared_addresses(&desired.resources);
         let declared = DeclaredAgents::of_version(&store, addresses, &version.info)?;

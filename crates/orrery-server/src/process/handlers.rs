@@ -55,8 +55,8 @@ struct Hosted {
     handlers: HostedHandlers,
     files: Arc<StoredFiles>,
     entities: BTreeSet<String>,
-    /// Set when they become ready after runs found them unavailable.
-    became_ready: Arc<AtomicBool>,
+    /// Set when an installation ended after runs found them unavailable.
+    changed: Arc<AtomicBool>,
 }
 
 /// Returns the hash of a version's code set, if it has one.
@@ -114,8 +114,8 @@ pub(super) struct HandlerInputs<'a> {
     pub(super) rights: Rights,
     /// Time that runs wait for the installation of the code's packages.
     pub(super) patience: Duration,
-    /// Called when handlers become ready after runs found them unavailable.
-    pub(super) on_ready: Arc<dyn Fn() + Send + Sync>,
+    /// Called when an installation of handlers ended after runs found them unavailable.
+    pub(super) on_change: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Requests compiles for values that handlers set, as for values set through the API.
@@ -179,18 +179,18 @@ impl Handlers {
             refused,
             parameters: Arc::new(parameters),
         };
-        let became_ready = Arc::new(AtomicBool::new(false));
-        let (ready, on_ready) = (Arc::clone(&became_ready), Arc::clone(&inputs.on_ready));
+        let changed = Arc::new(AtomicBool::new(false));
+        let (flag, on_change) = (Arc::clone(&changed), Arc::clone(&inputs.on_change));
         let setup = BackgroundSetup {
             patience: inputs.patience,
-            on_ready: Box::new(move || {
-                ready.store(true, Ordering::Release);
-                on_ready();
+            on_change: Box::new(move || {
+                flag.store(true, Ordering::Release);
+                on_change();
             }),
         };
         let handlers = hosting.start_in_background(&set, setup)?;
         let entities = set.handlers.iter().cloned().collect();
-        let hosted = Hosted { handlers, files, entities, became_ready };
+        let hosted = Hosted { handlers, files, entities, changed };
         Ok(Handlers { code: Some(code.to_owned()), rights, hosted: Some(hosted) })
     }
 
@@ -205,10 +205,11 @@ impl Handlers {
         }
     }
 
-    /// Takes the entities whose handlers became ready after runs found them unavailable.
-    pub(super) fn take_ready(&self) -> Option<&BTreeSet<String>> {
+    /// Takes the entities whose handlers became ready, or are unavailable for another reason, after
+    /// runs found them unavailable.
+    pub(super) fn take_changed(&self) -> Option<&BTreeSet<String>> {
         let hosted = self.hosted.as_ref()?;
-        hosted.became_ready.swap(false, Ordering::AcqRel).then_some(&hosted.entities)
+        hosted.changed.swap(false, Ordering::AcqRel).then_some(&hosted.entities)
     }
 
     /// Stops all handler hosts.

@@ -260,7 +260,7 @@ impl Runner {
         for drift in active.drift.take(&active.router) {
             active.engine.submit(drift);
         }
-        if let Some(entities) = active.handlers.take_ready() {
+        if let Some(entities) = active.handlers.take_changed() {
             active.engine.deploy_unavailable(entities);
         }
         active.engine.tick();

@@ -258,7 +258,7 @@ impl Runner {
             lease: Some(lease),
             rights,
             patience: PATIENCE,
-            on_ready: Arc::new(attention),
+            on_change: Arc::new(attention),
         };
         Handlers::load(&inputs, version)
             .map_err(|source| RunnerError::Handlers { version: version.number, source })
