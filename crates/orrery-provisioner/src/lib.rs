@@ -35,3 +35,4 @@ pub mod sim_journal;
 pub mod slots;
 pub mod ssh_access;
 pub mod task;
+pub mod worker;

@@ -37,13 +37,13 @@ pub struct Slots {
 
 #[derive(Debug)]
 struct SharedSlots {
-    total: usize,
     queues: Mutex<Queues>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
+    total: usize,
     limits: BTreeMap<String, SlotLimits>,
     used: BTreeMap<String, usize>,
     waiting: BTreeMap<String, VecDeque<u64>>,
@@ -64,9 +64,16 @@ pub struct SlotGuard {
 impl Slots {
     /// Creates slots; at least one.
     pub fn new(total: usize) -> Self {
-        let shared =
-            SharedSlots { total: total.max(1), queues: Mutex::default(), changed: Condvar::new() };
+        let queues = Queues { total: total.max(1), ..Queues::default() };
+        let shared = SharedSlots { queues: Mutex::new(queues), changed: Condvar::new() };
         Slots { shared: Arc::new(shared) }
+    }
+
+    /// Sets the number of slots; at least one. Slots in use are not taken away.
+    pub fn set_total(&self, total: usize) {
+        let mut queues = self.shared.queues.lock().ignore_poison();
+        queues.total = total.max(1);
+        self.shared.grant(&mut queues);
     }
 
     /// Sets the limits of a tenant. A floor beyond the total counts as far as it fits.
@@ -124,7 +131,7 @@ impl SharedSlots {
     /// Hands out free slots.
     fn grant(&self, queues: &mut Queues) {
         let mut has_granted = false;
-        while let Some(tenant) = queues.next_tenant(self.total) {
+        while let Some(tenant) = queues.next_tenant() {
             let Some(queue) = queues.waiting.get_mut(&tenant) else { break };
             let Some(ticket) = queue.pop_front() else { break };
             if queue.is_empty() {
@@ -152,9 +159,9 @@ impl Queues {
     }
 
     /// Tenant that gets the next free slot.
-    fn next_tenant(&self, total: usize) -> Option<String> {
+    fn next_tenant(&self) -> Option<String> {
         let in_use: usize = self.used.values().sum();
-        let free = total.checked_sub(in_use).filter(|free| *free > 0)?;
+        let free = self.total.checked_sub(in_use).filter(|free| *free > 0)?;
         let missing = |tenant: &str| self.limits(tenant).floor.saturating_sub(self.used(tenant));
         let reserved: usize = self.limits.keys().map(|tenant| missing(tenant)).sum();
         let candidates = self.waiting.keys().filter(|tenant| {

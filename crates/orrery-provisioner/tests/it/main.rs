@@ -12,3 +12,4 @@ mod harness;
 mod machines;
 mod process;
 mod sim;
+mod workers;
