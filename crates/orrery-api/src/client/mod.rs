@@ -6,6 +6,7 @@
 //! Idempotent requests are retried while the server is unavailable: GET, PUT, PATCH and DELETE as
 //! they are, POST with an `Idempotency-Key`, so that the server executes it once.
 
+mod clusters;
 mod error;
 mod events;
 mod files;
