@@ -11,10 +11,19 @@
 
 use orrery_model::Timestamp;
 
+use crate::records::ClusterWrite;
 use crate::sql::Database;
 use crate::{
     EnvironmentKey, Lease, LeaseRequest, NewVersion, PoolStatus, PutOutcome, RenewalOutcome, Result,
 };
+
+/// Environment of a new version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PutTarget<'a> {
+    Environment(EnvironmentKey),
+    /// That of a cluster, which changes in the same transaction.
+    Cluster(&'a ClusterWrite<'a>),
+}
 
 /// A database. Callers use [`crate::Store`], which groups operations by noun.
 ///
@@ -40,11 +49,7 @@ pub(crate) trait Backend: Database + Send + Sync {
     fn release_lease(&self, lease: &Lease) -> Result<()>;
 
     /// Stores a version. Resources that equal those of the newest version are shared with it.
-    fn put_version(
-        &self,
-        environment: EnvironmentKey,
-        version: &NewVersion<'_>,
-    ) -> Result<PutOutcome>;
+    fn put_version(&self, target: PutTarget<'_>, version: &NewVersion<'_>) -> Result<PutOutcome>;
 
     /// Checks the consistency of everything stored. Returns the problems found. Slow.
     fn check(&self) -> Result<Vec<String>>;

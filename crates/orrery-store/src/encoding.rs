@@ -9,7 +9,10 @@ use orrery_model::{
 };
 
 use crate::sql::{Row, RowExt as _};
-use crate::{ActionKind, ConnectionPhase, ParameterSource, ResourceKey, Result, StoreError};
+use crate::{
+    ActionKind, ClusterOperationState, ClusterStatus, ConnectionPhase, ParameterSource,
+    ResourceKey, Result, StoreError,
+};
 
 /// An enumeration that is stored as a number.
 pub(crate) trait Code: Copy + 'static {
@@ -53,6 +56,25 @@ codes!(
 codes!(ChangeKind, "change", NoChange = 0, Created = 1, Updated = 2, Purged = 3);
 codes!(ActionKind, "kind of action", Deploy = 1, DryRun = 2, GetFacts = 3, Other = 4);
 codes!(ParameterSource, "source of a parameter", Fact = 1, Plugin = 2, User = 3, Report = 4);
+codes!(
+    ClusterStatus,
+    "status of a cluster",
+    Pending = 1,
+    Active = 2,
+    Degraded = 3,
+    Incomplete = 4,
+    Inconsistent = 5,
+    Terminated = 6,
+);
+codes!(
+    ClusterOperationState,
+    "state of an operation",
+    Running = 1,
+    Paused = 2,
+    Done = 3,
+    Failed = 4,
+    Aborted = 5,
+);
 
 codes!(
     ConnectionPhase,

@@ -175,6 +175,16 @@ pub enum StoreError {
     #[error("cluster documents were changed meanwhile; read them again")]
     DocumentsChanged,
 
+    #[error(
+        "the operation {number} ({kind}) of the cluster {cluster} is open; wait until it has ended, or abort it"
+    )]
+    OperationOpen { cluster: String, number: i64, kind: String },
+
+    #[error(
+        "the project may have {limit} {what}, and {used} are in use; delete some, or ask an administrator to raise the quota"
+    )]
+    QuotaExceeded { what: &'static str, limit: u32, used: u32 },
+
     #[error("{0:?} is the last administrator account; create another one first")]
     LastAdministrator(String),
 

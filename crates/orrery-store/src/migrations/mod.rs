@@ -2,7 +2,7 @@
 //! from them.
 
 /// Migrations by number. Released migrations never change.
-pub(crate) const MIGRATIONS: [&str; 18] = [
+pub(crate) const MIGRATIONS: [&str; 19] = [
     include_str!("0001_initial.sql"),
     include_str!("0002_server_records.sql"),
     include_str!("0003_idempotency_acted.sql"),
@@ -21,6 +21,7 @@ pub(crate) const MIGRATIONS: [&str; 18] = [
     include_str!("0016_unclaimed_revisions.sql"),
     include_str!("0017_offered_types.sql"),
     include_str!("0018_agent_connections.sql"),
+    include_str!("0019_clusters.sql"),
 ];
 
 pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;

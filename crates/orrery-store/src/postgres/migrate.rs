@@ -25,6 +25,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0016_unclaimed_revisions.sql"),
     include_str!("extras/0017_offered_types.sql"),
     include_str!("extras/0018_agent_connections.sql"),
+    include_str!("extras/0019_clusters.sql"),
 ];
 
 /// Oldest server version with all functions that this program uses.

@@ -43,7 +43,7 @@ use rustc_hash::FxHashSet;
 
 use self::pool::{Pool, PoolPurpose};
 use self::transaction::Tx;
-use crate::backend::Backend;
+use crate::backend::{Backend, PutTarget};
 use crate::idempotency;
 use crate::names::NameCache;
 use crate::version_delta::SortedInput;
@@ -195,16 +195,12 @@ impl Backend for PostgresStore {
         self.write(|tx| leases::release_lease(tx, lease))
     }
 
-    fn put_version(
-        &self,
-        environment: EnvironmentKey,
-        version: &NewVersion<'_>,
-    ) -> Result<PutOutcome> {
+    fn put_version(&self, target: PutTarget<'_>, version: &NewVersion<'_>) -> Result<PutOutcome> {
         let given = SortedInput::new(version.resources)?;
         let files = self.read_once(|tx| put::intern_files(tx, version.resources))?;
         let pool = self.pool();
         let stored =
-            self.transact(|tx| put::put_version(tx, pool, environment, version, &given, &files))?;
+            self.transact(|tx| put::put_version(tx, pool, target, version, &given, &files))?;
         self.analyze_if_grown(stored.added + stored.changed);
         Ok(stored)
     }

@@ -11,8 +11,9 @@ use super::leases::check_lease;
 use super::pool::Pool;
 use super::revisions::{NewRevisions, UnclaimedRevisions, delete_unclaimed, set_of};
 use super::transaction::Tx;
+use crate::backend::PutTarget;
 use crate::encoding::{pack_keys, unsigned, version_number_from};
-use crate::records::{bind_project, lock_environment, put_unknowns, reserve_version};
+use crate::records::{bind_project, lock_environment, prepare, put_unknowns, reserve_version};
 use crate::sql::{Row as _, RowExt as _};
 use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
 use crate::{EnvironmentKey, NewVersion, PutOutcome, PutScope, ResourceKey, Result, StoreError};
@@ -23,11 +24,12 @@ const CHUNK: usize = 5_000;
 pub(super) fn put_version(
     tx: &mut Tx<'_>,
     pool: &Pool,
-    environment: EnvironmentKey,
+    target: PutTarget<'_>,
     new: &NewVersion<'_>,
     given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
 ) -> Result<PutOutcome> {
+    let (environment, change) = prepare(tx, target, new.made_at)?;
     lock_environment(tx, environment)?;
     if let Some(lease) = new.lease {
         check_lease(tx, lease)?;
@@ -91,6 +93,9 @@ pub(super) fn put_version(
     )?;
     if let Some(unclaimed) = unclaimed {
         unclaimed.claim();
+    }
+    if let Some(change) = change {
+        change.finish(tx, number, new.made_at)?;
     }
     tx.record_change(environment, "version", &number.to_string());
     Ok(PutOutcome {

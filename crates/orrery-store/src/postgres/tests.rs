@@ -6,7 +6,7 @@ use orrery_model::{Attributes, Resource, Timestamp};
 use orrery_testing::{Postgres, TestDatabase};
 
 use super::PostgresStore;
-use crate::backend::Backend as _;
+use crate::backend::{Backend as _, PutTarget};
 use crate::records::put_then;
 use crate::sql::{Database as _, values};
 use crate::{
@@ -237,7 +237,7 @@ fn try_put(
         lease: None,
         project: None,
     };
-    store.put_version(environment, &version)
+    store.put_version(PutTarget::Environment(environment), &version)
 }
 
 fn count(client: &mut postgres::Client, table: &str) -> i64 {

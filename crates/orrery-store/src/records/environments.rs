@@ -29,6 +29,9 @@ pub struct EnvironmentRecord {
     pub problem: String,
     /// The project that it is bound to; empty if there is none.
     pub model_project: String,
+    /// Id of the cluster that it belongs to. Only operations on the cluster change such an
+    /// environment.
+    pub cluster: Option<String>,
 }
 
 /// An environment to be created.
@@ -59,7 +62,8 @@ pub struct EnvironmentChange<'a> {
 const COLUMNS: &str = "SELECT environment.id, environment.uuid, project.uuid, project.name, environment.name, \
      environment.description, environment.icon, environment.repository, environment.branch, \
      environment.created, environment.revision, environment.halted, environment.deleting, \
-     environment.trouble, environment.model_project \
+     environment.trouble, environment.model_project, \
+     (SELECT cluster.code FROM cluster WHERE cluster.environment = environment.id) \
      FROM environment JOIN project ON project.id = environment.project";
 
 fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
@@ -79,6 +83,7 @@ fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
         deleting: row.flag(12)?,
         problem: row.string(13)?,
         model_project: row.string(14)?,
+        cluster: row.maybe_string(15)?,
     })
 }
 
@@ -134,29 +139,72 @@ fn write_binding(
     record_change(sql, Some(environment), "environment", "", now)
 }
 
+pub(super) fn insert_environment(
+    sql: &mut dyn Sql,
+    new: &NewEnvironmentRecord<'_>,
+    now: Timestamp,
+) -> Result<EnvironmentRecord> {
+    let project = project_number(sql, new.project)?;
+    let insert = "INSERT INTO environment \
+         (id, uuid, project, name, description, icon, repository, branch, created) \
+         VALUES (?9, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
+    let NewEnvironmentRecord { uuid, name, description, icon, repository, branch, .. } = *new;
+    let id = sql.allocate_id("environment")?;
+    let values = values![uuid, project, name, description, icon, repository, branch, now, id];
+    if sql.run(insert, values)? == 0 {
+        return Err(StoreError::exists("environment", name));
+    }
+    let record = find(sql, uuid)?;
+    record_change(sql, Some(record.key), "environment", &uuid.to_string(), now)?;
+    Ok(record)
+}
+
+pub(super) fn set_halted(
+    sql: &mut dyn Sql,
+    uuid: EnvironmentId,
+    halted: bool,
+    now: Timestamp,
+) -> Result<EnvironmentRecord> {
+    let old = find(sql, uuid)?;
+    if old.deleting && !halted {
+        return Err(StoreError::Deleting(old.name));
+    }
+    if old.halted == halted {
+        return Ok(old);
+    }
+    let agents = if halted {
+        "UPDATE agent SET unpause_on_resume = 1 - paused, paused = 1 WHERE environment = ?1"
+    } else {
+        "UPDATE agent SET paused = 1 - coalesce(unpause_on_resume, 1 - paused), \
+         unpause_on_resume = NULL WHERE environment = ?1"
+    };
+    sql.run(agents, values![old.key.0])?;
+    let update = "UPDATE environment SET halted = ?2, revision = revision + 1 WHERE uuid = ?1";
+    sql.run(update, values![uuid, halted])?;
+    record_change(sql, Some(old.key), "environment", &uuid.to_string(), now)?;
+    find(sql, uuid)
+}
+
+pub(super) fn begin_deletion(
+    sql: &mut dyn Sql,
+    uuid: EnvironmentId,
+    now: Timestamp,
+) -> Result<EnvironmentRecord> {
+    let old = find(sql, uuid)?;
+    let update = "UPDATE environment SET deleting = 1, halted = 1, revision = revision + 1 \
+         WHERE uuid = ?1";
+    sql.run(update, values![uuid])?;
+    record_change(sql, Some(old.key), "environment", &uuid.to_string(), now)?;
+    find(sql, uuid)
+}
+
 impl Environments<'_> {
     /// Creates an environment in an existing project.
     ///
     /// # Errors
     /// `NotFound` for the project; `Exists` if the name is taken in it.
     pub fn add(&self, new: &NewEnvironmentRecord<'_>, now: Timestamp) -> Result<EnvironmentRecord> {
-        self.transact(|sql| {
-            let project = project_number(sql, new.project)?;
-            let insert = "INSERT INTO environment \
-                 (id, uuid, project, name, description, icon, repository, branch, created) \
-                 VALUES (?9, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
-            let NewEnvironmentRecord { uuid, name, description, icon, repository, branch, .. } =
-                *new;
-            let id = sql.allocate_id("environment")?;
-            let values =
-                values![uuid, project, name, description, icon, repository, branch, now, id];
-            if sql.run(insert, values)? == 0 {
-                return Err(StoreError::exists("environment", name));
-            }
-            let record = find(sql, uuid)?;
-            record_change(sql, Some(record.key), "environment", &uuid.to_string(), now)?;
-            Ok(record)
-        })
+        self.transact(|sql| insert_environment(sql, new, now))
     }
 
     /// All environments by project and name, or those of one project.
@@ -247,27 +295,7 @@ impl Environments<'_> {
         halted: bool,
         now: Timestamp,
     ) -> Result<EnvironmentRecord> {
-        self.transact(|sql| {
-            let old = find(sql, uuid)?;
-            if old.deleting && !halted {
-                return Err(StoreError::Deleting(old.name));
-            }
-            if old.halted == halted {
-                return Ok(old);
-            }
-            let agents = if halted {
-                "UPDATE agent SET unpause_on_resume = 1 - paused, paused = 1 WHERE environment = ?1"
-            } else {
-                "UPDATE agent SET paused = 1 - coalesce(unpause_on_resume, 1 - paused), \
-                 unpause_on_resume = NULL WHERE environment = ?1"
-            };
-            sql.run(agents, values![old.key.0])?;
-            let update =
-                "UPDATE environment SET halted = ?2, revision = revision + 1 WHERE uuid = ?1";
-            sql.run(update, values![uuid, halted])?;
-            record_change(sql, Some(old.key), "environment", &uuid.to_string(), now)?;
-            find(sql, uuid)
-        })
+        self.transact(|sql| set_halted(sql, uuid, halted, now))
     }
 
     /// Sets the reason why an environment cannot be processed; an empty text clears it. This is not
@@ -290,14 +318,7 @@ impl Environments<'_> {
     /// # Errors
     /// `NotFound`.
     pub fn begin_deletion(&self, uuid: EnvironmentId, now: Timestamp) -> Result<EnvironmentRecord> {
-        self.transact(|sql| {
-            let old = find(sql, uuid)?;
-            let update = "UPDATE environment SET deleting = 1, halted = 1, revision = revision + 1 \
-                 WHERE uuid = ?1";
-            sql.run(update, values![uuid])?;
-            record_change(sql, Some(old.key), "environment", &uuid.to_string(), now)?;
-            find(sql, uuid)
-        })
+        self.transact(|sql| begin_deletion(sql, uuid, now))
     }
 }
 

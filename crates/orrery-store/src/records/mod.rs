@@ -10,7 +10,10 @@ mod agent_connections;
 mod agents;
 mod audit;
 mod changes;
+mod cluster_changes;
 mod cluster_documents;
+mod cluster_operations;
+mod clusters;
 mod commit_statuses;
 mod compile_merge;
 mod compile_runs;
@@ -36,6 +39,7 @@ mod metrics;
 mod notifications;
 mod parameters;
 pub(crate) mod pending_release;
+mod plugin_resources;
 mod projects;
 mod release;
 mod remote_agents;
@@ -75,8 +79,17 @@ pub(crate) use changes::{
     CHANGES_MAX, TRIM_INTERVAL, record_change, resources_subject, versions_subject,
 };
 pub use changes::{ChangeRecord, ChangeSeq};
+pub(crate) use cluster_changes::prepare;
+pub use cluster_changes::{
+    ClusterQuota, ClusterWrite, NewClusterOperation, NewClusterRecord, NewIntent,
+};
 pub use cluster_documents::{
     ClusterDocumentRecord, DocumentFilter, DocumentName, DocumentSnapshot, DocumentWrite,
+};
+pub use cluster_operations::{ClusterOperationRecord, ClusterOperationState, OperationEnd};
+pub use clusters::{
+    ClusterFilter, ClusterIntentRecord, ClusterKey, ClusterRecord, ClusterRecordChange,
+    ClusterStatus, ClusterUsage,
 };
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};
 pub use compile_merge::{CompileRequest, merge_compiles};
@@ -111,6 +124,7 @@ pub use parameters::{
     NewParameter, OnParameterChanged, ParameterFilter, ParameterWrite, StaleFacts,
 };
 pub use pending_release::{ReleaseState, RemovalStage};
+pub use plugin_resources::{PluginResourceName, PluginResourceRecord};
 pub use projects::ProjectRecord;
 pub(crate) use release::reserve_version;
 pub use remote_agents::{
@@ -250,6 +264,10 @@ macro_rules! for_each_noun {
             changes: Changes;
             /// Documents of clusters.
             cluster_documents: ClusterDocuments;
+            /// Operations on clusters.
+            cluster_operations: ClusterOperations;
+            /// Clusters and their intents.
+            clusters: Clusters;
             /// Statuses of commits to report.
             commit_statuses: CommitStatuses;
             /// Compiles: queue, runs, output.
@@ -282,6 +300,8 @@ macro_rules! for_each_noun {
             notifications: Notifications;
             /// Parameters and facts.
             parameters: Parameters;
+            /// Resources of plug-ins, such as scripts.
+            plugin_resources: PluginResources;
             /// Projects, which own environments.
             projects: Projects;
             /// Enrolled remote agents and their sessions.

@@ -4,6 +4,7 @@ use orrery_model::{ProjectId, Timestamp};
 
 use crate::records::accounts::delete_scope_grants;
 use crate::records::cluster_documents::delete_documents;
+use crate::records::clusters::delete_clusters;
 use crate::records::{Projects, RoleScope, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
@@ -127,6 +128,7 @@ impl Projects<'_> {
             }
             delete_scope_grants(sql, RoleScope::Project(uuid), now)?;
             delete_documents(sql, uuid)?;
+            delete_clusters(sql, uuid)?;
             sql.run("DELETE FROM project WHERE uuid = ?1", values![uuid])?;
             record_change(sql, None, "project", &uuid.to_string(), now)?;
             Ok(project)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orrery_model::Timestamp;
 
 use crate::records::{Settings, Transactions as _, record_change};
-use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
 /// A setting that was set.
@@ -52,6 +52,18 @@ const SELECT_ONE: &str =
 const SET: &str = "INSERT INTO setting (environment, name, value, protected_by) \
      VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) \
      DO UPDATE SET value = excluded.value, protected_by = excluded.protected_by";
+
+/// Sets values without protection, in the transaction of their cause.
+pub(super) fn set_values(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    settings: &[(&str, serde_json::Value)],
+) -> Result<()> {
+    for (name, value) in settings {
+        sql.run(SET, values![environment.0, *name, &value.to_string(), None::<&str>])?;
+    }
+    Ok(())
+}
 
 impl Settings<'_> {
     /// All settings of an environment that are set, by name.

@@ -2,6 +2,7 @@
 
 use orrery_model::{AttributeHash, VersionNumber};
 
+use crate::backend::PutTarget;
 use crate::encoding::{flags_from_code, hash_from, unpack_keys, version_number_from};
 use crate::records::{Transactions as _, Versions};
 use crate::rows::ranges;
@@ -236,6 +237,6 @@ impl Versions<'_> {
     /// `DuplicateResource`, `DanglingRequires`, `BaseChanged`, `OtherProject`, `VersionExists`,
     /// `VersionNotReserved`; `StaleEpoch` under a lease that is not the current one.
     pub fn put(&self, environment: EnvironmentKey, version: &NewVersion<'_>) -> Result<PutOutcome> {
-        self.backend().put_version(environment, version)
+        self.backend().put_version(PutTarget::Environment(environment), version)
     }
 }

@@ -23,7 +23,7 @@ use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, PutTarget};
 use crate::idempotency;
 use crate::lock::WriterLock;
 use crate::names::NameCache;
@@ -242,12 +242,8 @@ impl Backend for SqliteStore {
         self.write_with(Sync::Later, |tx| leases::release_lease(tx, lease))
     }
 
-    fn put_version(
-        &self,
-        environment: EnvironmentKey,
-        version: &NewVersion<'_>,
-    ) -> Result<PutOutcome> {
-        self.transact(|tx| put::put_version(tx, environment, version))
+    fn put_version(&self, target: PutTarget<'_>, version: &NewVersion<'_>) -> Result<PutOutcome> {
+        self.transact(|tx| put::put_version(tx, target, version))
     }
 
     fn check(&self) -> Result<Vec<String>> {

@@ -7,19 +7,21 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::compare::compare;
 use super::sql::SqliteTransaction;
 use super::{allocate_numbers, leases, record_change};
+use crate::backend::PutTarget;
 use crate::encoding::{flags_code, pack_keys, unsigned};
-use crate::records::{bind_project, put_unknowns, reserve_version};
+use crate::records::{bind_project, prepare, put_unknowns, reserve_version};
 use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
 use crate::{EnvironmentKey, NewVersion, PutOutcome, PutScope, ResourceKey, Result, StoreError};
 
 pub(super) fn put_version(
     tx: &Connection,
-    environment: EnvironmentKey,
+    target: PutTarget<'_>,
     new: &NewVersion<'_>,
 ) -> Result<PutOutcome> {
     if let Some(lease) = new.lease {
         leases::check_lease(tx, lease)?;
     }
+    let (environment, change) = prepare(&mut SqliteTransaction(tx), target, new.made_at)?;
     if let Some(project) = new.project {
         bind_project(&mut SqliteTransaction(tx), environment, project, new.made_at)?;
     }
@@ -80,6 +82,9 @@ pub(super) fn put_version(
         ],
     )?;
     put_unknowns(&mut SqliteTransaction(tx), environment, number, new.unknowns)?;
+    if let Some(change) = change {
+        change.finish(&mut SqliteTransaction(tx), number, new.made_at)?;
+    }
     record_change(tx, environment, "version", &number.to_string())?;
     Ok(PutOutcome {
         number,

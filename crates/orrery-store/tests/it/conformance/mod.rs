@@ -2,6 +2,7 @@
 
 mod accounts;
 mod cluster_documents;
+mod clusters;
 mod compiles;
 mod details;
 mod effects;
@@ -26,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         accounts::CASES,
         effects::CASES,
         cluster_documents::CASES,
+        clusters::CASES,
         compiles::CASES,
         details::CASES,
         engine::CASES,
