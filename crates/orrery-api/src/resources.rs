@@ -39,6 +39,8 @@ string_enums! {
         Remote = "remote",
         Ssh = "ssh",
         Revoked = "revoked",
+        /// A machine of a cluster, which the server provisions.
+        Provisioned = "provisioned",
         None = "none",
         Unknown = "unknown",
     }

@@ -73,6 +73,8 @@ pub enum Access {
     Server(Right),
     /// The right in the project that the path names.
     Project(Right),
+    /// The right in the project of the cluster that the path names.
+    Cluster(Right),
     /// The right in the environment that the path names.
     Environment(Right),
     /// The right in the environment that a header names.
@@ -113,7 +115,7 @@ pub struct RouteAccess {
     pub method: &'static str,
     pub path: &'static str,
     /// `everybody`, `known`, `somewhere`, or the scope of the required role: `server`, `project`,
-    /// `environment`; `header` for the environment that the header of the Inmanta-compatible API
+    /// `cluster` for the project of a cluster, `environment`; `header` for the environment that the header of the Inmanta-compatible API
     /// names.
     pub place: &'static str,
     /// The weakest sufficient role.
@@ -130,6 +132,7 @@ impl RouteRules {
                 Access::Somewhere(right) => ("somewhere", Some(right)),
                 Access::Server(right) => ("server", Some(right)),
                 Access::Project(right) => ("project", Some(right)),
+                Access::Cluster(right) => ("cluster", Some(right)),
                 Access::Environment(right) => ("environment", Some(right)),
                 Access::Header(right) => ("header", Some(right)),
             };

@@ -192,9 +192,11 @@ fn rule_status(code: &str) -> StatusCode {
         "forbidden" | "protected" | "token-limit" => StatusCode::FORBIDDEN,
         "fact-requested" => StatusCode::NOT_FOUND,
         "unknown-host" => StatusCode::MISDIRECTED_REQUEST,
-        "already-carried-out" | "follows-repository" | "no-repository" | "request-under-way" => {
-            StatusCode::CONFLICT
-        }
+        "already-carried-out"
+        | "belongs-to-cluster"
+        | "follows-repository"
+        | "no-repository"
+        | "request-under-way" => StatusCode::CONFLICT,
         "key-reused" | "unsuitable-request" => StatusCode::UNPROCESSABLE_ENTITY,
         "contents-quota" => StatusCode::INSUFFICIENT_STORAGE,
         "not-written-down" => StatusCode::INTERNAL_SERVER_ERROR,
@@ -220,6 +222,12 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         StoreError::EnvironmentExists { .. }
         | StoreError::Exists { .. }
         | StoreError::VersionExists(_) => (StatusCode::CONFLICT, "exists", "Exists already"),
+        StoreError::OperationOpen { .. } => {
+            (StatusCode::CONFLICT, "operation-open", "An operation is open")
+        }
+        StoreError::QuotaExceeded { .. } => {
+            (StatusCode::CONFLICT, "quota-exceeded", "The quota is used up")
+        }
         StoreError::AlreadyReleased(_) => {
             (StatusCode::CONFLICT, "already-released", "Released already")
         }

@@ -6,7 +6,7 @@ use crate::access::{Access, AccessTable};
 use crate::routes;
 
 /// Objects with a revision: returned as `ETag`, and checked with `If-Match`.
-const REVISED: [&str; 9] = [
+const REVISED: [&str; 10] = [
     "/api/v1/projects/{project}",
     "/api/v1/users/{user}",
     "/api/v1/environments/{environment}",
@@ -15,6 +15,7 @@ const REVISED: [&str; 9] = [
     "/api/v1/environments/{environment}/secrets/{name}",
     "/api/v1/secrets/{name}",
     "/api/v1/cluster-documents/{kind}/{name}",
+    "/api/v1/clusters/{cluster}",
     "/api/v1/projects/{project}/cluster-documents/{kind}/{name}",
 ];
 

@@ -78,7 +78,9 @@ pub(crate) fn read_inventory(
         Some(declared) => declared,
         None => read_declared(store, environment, addresses_of)?,
     };
-    Ok(inventory(&host, &settings, declared, enrolled(&served)))
+    let is_provisioned = store.clusters().of_environment(environment)?.is_some();
+    let found = inventory(&host, &settings, declared, enrolled(&served));
+    Ok(Inventory { is_provisioned, ..found })
 }
 
 /// Reads the declarations of the released version.
@@ -131,6 +133,7 @@ pub(crate) fn to_view(agent: &str, placement: &Placement) -> orrery_api::AgentPl
             Placement::Remote => PlacementKind::Remote,
             Placement::Revoked => PlacementKind::Revoked,
             Placement::Ssh { .. } => PlacementKind::Ssh,
+            Placement::Provisioned => PlacementKind::Provisioned,
             Placement::Nowhere(_) => PlacementKind::None,
             Placement::Invalid { .. } | Placement::Unknown { .. } => PlacementKind::Unknown,
         },

@@ -1,10 +1,11 @@
 //! State of a server process: the services, and the parts that share them.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use orrery_gateway::{AgentAccess, PeerClient, SessionRegistry};
 use orrery_model::SecretText;
+use orrery_provisioner::slots::Slots;
 use orrery_store::Store;
 
 use crate::auth::{self, Auth, AuthSettings, BootstrapState};
@@ -68,6 +69,8 @@ struct Parts {
     vault: Vault,
     agent_sessions: Arc<SessionRegistry>,
     peers: Arc<PeerClient>,
+    /// Slots of tasks, if this process runs the process role.
+    cluster_slots: OnceLock<Slots>,
 }
 
 impl std::fmt::Debug for ServerState {
@@ -117,6 +120,7 @@ impl ServerState {
             vault,
             agent_sessions,
             peers,
+            cluster_slots: OnceLock::new(),
         };
         ServerState { services, parts: Arc::new(parts) }
     }
@@ -152,6 +156,16 @@ impl ServerState {
             registry: Arc::clone(&self.parts.agent_sessions),
             peers: Arc::clone(&self.parts.peers),
         }
+    }
+
+    /// Slots of tasks in this process, if it runs the process role.
+    pub(crate) fn cluster_slots(&self) -> Option<&Slots> {
+        self.parts.cluster_slots.get()
+    }
+
+    /// Creates the slots of tasks in this process, or returns the existing ones.
+    pub(crate) fn open_cluster_slots(&self, total: usize) -> Slots {
+        self.parts.cluster_slots.get_or_init(|| Slots::new(total)).clone()
     }
 
     pub(crate) fn auth(&self) -> &Auth {

@@ -48,6 +48,8 @@ pub struct Inventory {
     pub environment_patterns: Vec<String>,
     /// Agents that remote agents serve, or served.
     pub enrolled: BTreeMap<String, Enrolment>,
+    /// The agents are nodes of a cluster, whose machines this server provisions.
+    pub is_provisioned: bool,
 }
 
 /// State of the remote agent that serves a name.
@@ -73,6 +75,8 @@ pub enum Placement {
         /// Weaker than the address, and not used.
         enrolment: Option<Enrolment>,
     },
+    /// A machine of a cluster, on which tasks act.
+    Provisioned,
     /// No machine, by declaration.
     Nowhere(AddressSource),
     /// A machine with an address that cannot be read.
@@ -140,6 +144,9 @@ impl Inventory {
 
     /// Decides the placement of an agent. The strongest source wins; the module lists them.
     pub fn placement_of(&self, agent: &str) -> Placement {
+        if self.is_provisioned {
+            return Placement::Provisioned;
+        }
         let parse = |text: String| text.parse::<AgentAddress>().map_err(|error| (text, error));
         let by_environment = self.environment_address(agent).map(|(pattern, address)| {
             let address = address.replace(AGENT_PLACEHOLDER, agent);
@@ -234,7 +241,8 @@ impl Inventory {
 impl Placement {
     /// Returns true if resources that act on the agent's machine can be applied.
     pub fn has_machine(&self) -> bool {
-        matches!(self, Placement::Local(_) | Placement::Remote | Placement::Ssh { .. })
+        use Placement as P;
+        matches!(self, P::Local(_) | P::Remote | P::Ssh { .. } | P::Provisioned)
     }
 
     /// Returns true if both are the same machine, as far as is known.
@@ -263,6 +271,7 @@ impl Placement {
             Placement::Remote => "remote",
             Placement::Revoked => "revoked",
             Placement::Ssh { .. } => "ssh",
+            Placement::Provisioned => "provisioned",
             Placement::Nowhere(_) => "none",
             Placement::Invalid { .. } | Placement::Unknown { .. } => "unknown",
         }
@@ -280,6 +289,9 @@ impl Placement {
                     Some(Enrolment::Revoked) | None => "",
                 };
                 format!("{source} gives {agent} the address {}{unused}", address.location())
+            }
+            Placement::Provisioned => {
+                format!("the machine of {agent} is provisioned by this server")
             }
             Placement::Nowhere(source) => format!("{source} gives {agent} no machine (none:)"),
             Placement::Invalid { address, source, error } => format!(
@@ -312,7 +324,10 @@ impl Placement {
             ),
         };
         match self {
-            Placement::Local(_) | Placement::Remote | Placement::Ssh { .. } => None,
+            Placement::Local(_)
+            | Placement::Remote
+            | Placement::Ssh { .. }
+            | Placement::Provisioned => None,
             Placement::Revoked => {
                 Some(format!("invite another one with `orrery agent invite {agent}`"))
             }
@@ -353,6 +368,9 @@ impl Placement {
                 "{}. A remote agent is stronger: from its joining on, the resources of {agent} are applied on its machine instead. If that is not meant, let the token expire and invite another name",
                 self.reason(agent)
             )),
+            Placement::Provisioned => {
+                Some(format!("{}: the machine that joins is not used", self.reason(agent)))
+            }
             Placement::Remote | Placement::Revoked | Placement::Unknown { .. } => None,
         }
     }

@@ -8,7 +8,7 @@ use orrery_model::CompileId;
 use orrery_store::{CompileRecord, CompileRequest, EnvironmentRecord, NewCompileRecord, Store};
 use uuid::Uuid;
 
-use super::environments::check_not_deleting;
+use super::environments::{check_not_deleting, check_not_of_cluster};
 use crate::access::Right;
 use crate::auth::Caller;
 use crate::error::ServerError;
@@ -79,6 +79,7 @@ pub async fn request(
     request: CompileRequest,
 ) -> Result<Option<CompileRecord>, ServerError> {
     check_not_deleting(environment)?;
+    check_not_of_cluster(environment)?;
     check_request(&request)?;
     let (key, now, id) = (environment.key, services.now(), id.into());
     let added = services.change(move |store| {

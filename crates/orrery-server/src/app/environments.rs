@@ -72,7 +72,8 @@ pub async fn update(
     check_text("model_project", update.model_project.as_deref(), (0, 255))?;
     let now = app.now();
     let (changed, credential) = app
-        .change(move |store| {
+        .try_change(move |store| {
+            check_not_of_cluster(&store.environments().get(environment.into())?)?;
             let meant = resolve_repository(store, environment, update.repository.as_deref())?;
             let (repository, credential) = meant.unzip();
             let change = EnvironmentChange {
@@ -85,7 +86,8 @@ pub async fn update(
                 model_project: update.model_project.as_deref(),
             };
             let id = environment.into();
-            Ok((store.environments().update(id, expected, &change, now)?, credential))
+            let changed = store.environments().update(id, expected, &change, now)?;
+            Ok::<_, ServerError>((changed, credential))
         })
         .await?;
     apply_credential_change(app, changed.key, credential.unwrap_or(CredentialChange::Keep)).await?;
@@ -99,9 +101,11 @@ pub async fn set_halted(
     halted: bool,
 ) -> Result<EnvironmentRecord, ServerError> {
     let now = services.now();
-    let changed = services
-        .change(move |store| store.environments().set_halted(environment.into(), halted, now));
-    Ok(changed.await?)
+    let changed = services.try_change(move |store| {
+        check_not_of_cluster(&store.environments().get(environment.into())?)?;
+        Ok::<_, ServerError>(store.environments().set_halted(environment.into(), halted, now)?)
+    });
+    changed.await
 }
 
 /// Requests the deletion of an environment's contents, but not of itself and its settings.
@@ -109,6 +113,7 @@ pub async fn begin_clearing(
     services: &Services,
     environment: &EnvironmentRecord,
 ) -> Result<RequestRecord, ServerError> {
+    check_not_of_cluster(environment)?;
     refuse_if_protected(services, environment).await?;
     let clear = RequestKind::Clear { resume: !environment.halted };
     operations::add(services, environment, clear).await
@@ -119,10 +124,21 @@ pub async fn begin_deletion(
     services: &Services,
     environment: &EnvironmentRecord,
 ) -> Result<RequestRecord, ServerError> {
+    check_not_of_cluster(environment)?;
     refuse_if_protected(services, environment).await?;
     let (uuid, now) = (environment.uuid, services.now());
     services.change(move |store| store.environments().begin_deletion(uuid, now)).await?;
     operations::add(services, environment, RequestKind::Delete).await
+}
+
+/// Fails for an environment of a cluster, which only operations on the cluster change.
+pub(crate) fn check_not_of_cluster(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+    let Some(cluster) = &environment.cluster else { return Ok(()) };
+    let detail = format!(
+        "the environment {} belongs to the cluster {cluster}: change the cluster instead (`orrery cluster`)",
+        environment.name
+    );
+    Err(ServerError::rule("belongs-to-cluster", detail))
 }
 
 /// Fails for an environment that is being deleted.

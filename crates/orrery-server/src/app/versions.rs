@@ -10,7 +10,7 @@ use orrery_store::{
     EnvironmentKey, EnvironmentRecord, RemovalScope, RequestRecord, Store, StoreError, VersionInfo,
 };
 
-use super::environments::{check_not_deleting, protected};
+use super::environments::{check_not_deleting, check_not_of_cluster, protected};
 use crate::auth::Caller;
 use crate::contents::VersionAuthor;
 use crate::error::ServerError;
@@ -183,6 +183,7 @@ pub(crate) async fn roll_back(
 ) -> Result<PushedVersion, ServerError> {
     let operation = release_operation(environment, request)?;
     check_not_deleting(environment)?;
+    check_not_of_cluster(environment)?;
     let (key, now) = (environment.key, services.now());
     let roll_back = move |store: &Store| {
         let stored = versions::roll_back(store, key, number, operation, now)?;
@@ -281,8 +282,9 @@ pub async fn reserve(
     services.try_with_store(reserve).await
 }
 
-/// Refuses a pushed version if the environment follows a repository.
+/// Refuses a pushed version if the environment follows a repository or belongs to a cluster.
 fn check_push(store: &Store, environment: &EnvironmentRecord) -> Result<(), ServerError> {
+    check_not_of_cluster(environment)?;
     if environment.repository.is_empty() {
         return Ok(());
     }

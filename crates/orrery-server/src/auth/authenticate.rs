@@ -5,7 +5,7 @@ use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use orrery_model::Duration;
 use orrery_roles::token_hash::hash_of;
-use orrery_store::{EnvironmentRecord, Identity, TokenRecord};
+use orrery_store::{ClusterRecord, EnvironmentRecord, Identity, TokenRecord};
 use uuid::Uuid;
 
 use crate::auth::cache::{CachedCaller, Credential};
@@ -194,5 +194,11 @@ impl Auth {
         let found = read.await?;
         self.cache.insert_environment(found.clone(), asked);
         Ok(found)
+    }
+
+    /// Finds a cluster, to learn its project.
+    pub(crate) async fn find_cluster(&self, id: &str) -> Result<ClusterRecord, ServerError> {
+        let id = id.to_owned();
+        Ok(self.services.with_store(move |store| store.clusters().get(&id)).await?)
     }
 }

@@ -208,7 +208,9 @@ impl Caller {
                 Access::Public | Access::Authenticated => true,
                 Access::Somewhere(right) => self.may_somewhere(right),
                 Access::Server(right) => self.may_everywhere(right),
-                Access::Project(right) => self.may_in_project(right, &environment.project.uuid()),
+                Access::Project(right) | Access::Cluster(right) => {
+                    self.may_in_project(right, &environment.project.uuid())
+                }
                 Access::Environment(right) | Access::Header(right) => {
                     self.may_in_environment(right, environment)
                 }

@@ -1,11 +1,27 @@
-//! Cluster documents and previews of clusters: rules behind the routes of the API.
+//! Clusters: their documents, intents and operations, and what engines need for them.
 //!
-//! A change is computed on a snapshot of all documents, must leave all affected catalogs without
+//! | module | contents |
+//! |---|---|
+//! | `changes`, `view`, `solvable` | documents |
+//! | `solving` | searches for layouts, and previews |
+//! | `intents`, `lease`, `operations`, `plans` | operations, computed |
+//! | `storing`, `roll_up`, `progress` | operations, stored and followed |
+//! | `runtime` | handlers, slots and views of clusters |
+//!
+//! A change of documents is computed on a snapshot of all documents, must leave all affected catalogs without
 //! errors, and is stored only if no document changed since the snapshot.
 
 mod changes;
+mod intents;
+pub(crate) mod lease;
+mod operations;
+mod plans;
+mod progress;
+mod roll_up;
+mod runtime;
 mod solvable;
 mod solving;
+mod storing;
 mod view;
 
 use orrery_api::ClusterDocumentKind;
@@ -15,7 +31,16 @@ use uuid::Uuid;
 use crate::error::ServerError;
 
 pub(crate) use changes::{Author, apply, content_of, delete};
-pub(crate) use solving::solve;
+pub(crate) use intents::{ClusterState, load, read as read_intent};
+pub(crate) use operations::{
+    ComputedOperation, OperationInputs, check, create, operate, previous_intent,
+};
+pub(crate) use plans::layout;
+pub(crate) use progress::{count, of_environment as progress, service_of};
+pub(crate) use roll_up::{RollUp, expire, failed_status, roll_up};
+pub(crate) use runtime::{ClusterRuntime, SLOTS, node_facts, plugins};
+pub(crate) use solving::{catalog, limits, search_layout as search, solve};
+pub(crate) use storing::{Attempt, begin, create as store_creation};
 
 /// Owner of documents: a project, or the installation.
 pub(crate) type Scope = Option<Uuid>;

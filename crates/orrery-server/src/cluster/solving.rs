@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use orrery_api::{ExistingLayout, SolveAnswer, SolveRequest};
 use orrery_base::clock::monotonic;
-use orrery_cluster::document::DocumentKind;
+use orrery_cluster::document::{Catalog, DocumentKind};
 use orrery_cluster::preview::{
     ExistingCluster, PreviewError, PreviewNode, error_json, preview, preview_from,
 };
@@ -62,6 +62,27 @@ pub(crate) async fn solve(
     let limit = Duration::from_secs(timeout);
     let work = move |stop: &dyn Fn() -> bool| answer(&snapshot, scope, request, stop);
     search(&SOLVERS, services.stopping().clone(), limit, work).await?
+}
+
+/// Timeout of the search of an operation.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Runs the search for the layout of an operation.
+pub(crate) async fn search_layout<T: Send + 'static>(
+    services: &Services,
+    work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+) -> Result<T, ServerError> {
+    search(&SOLVERS, services.stopping().clone(), OPERATION_TIMEOUT, work).await
+}
+
+/// Limits of a search that `stop` ends.
+pub(crate) fn limits(stop: &dyn Fn() -> bool) -> SearchLimits<'_> {
+    SearchLimits { stop: Some(stop), ..SearchLimits::default() }
+}
+
+/// The documents that are visible to a project or to the installation.
+pub(crate) fn catalog(snapshot: &DocumentSnapshot, scope: Scope) -> Catalog {
+    CatalogView::new(snapshot, scope, &Change::NONE).catalog
 }
 
 /// Runs an optional search for a short time.

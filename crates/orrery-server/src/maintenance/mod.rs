@@ -4,6 +4,7 @@
 //! Each task can be interrupted and repeated. `/health` and metrics have its period, latest run and
 //! result.
 
+mod cluster_leases;
 mod content_collection;
 mod erasure;
 mod fact_refresh;
@@ -61,6 +62,7 @@ pub(crate) trait MaintenanceTask: Send {
 fn all_tasks(state: &ServerState) -> Vec<Box<dyn MaintenanceTask>> {
     let settings = state.settings();
     vec![
+        Box::new(cluster_leases::ClusterLeases),
         Box::new(fact_refresh::FactRefresh),
         Box::new(server_retention::ServerRetention { audit: settings.audit_retention }),
         Box::new(content_collection::ContentCollection { grace: settings.contents.grace }),

@@ -169,6 +169,20 @@ async fn admit(
         Access::Somewhere(right) => caller.need_somewhere(right)?,
         Access::Server(right) => caller.need_everywhere(right)?,
         Access::Project(right) => caller.need_in_project(right, &named("{project}")?)?,
+        Access::Cluster(right) => {
+            let at = route.split('/').position(|part| part == "{cluster}");
+            let id = at.and_then(|at| parts.uri.path().split('/').nth(at)).unwrap_or_default();
+            let found = match auth.find_cluster(id).await {
+                Err(_) if !caller.may_everywhere(Right::View) => {
+                    return Err(caller.forbidden(right, "in the project of this cluster"));
+                }
+                found => found?,
+            };
+            if let Some(audit) = audit {
+                audit.set_environment(found.environment_id);
+            }
+            caller.need_in_project(right, &found.project.uuid())?;
+        }
         Access::Environment(right) | Access::Header(right) => {
             let id = match access {
                 Access::Header(_) => environment_from_header(table, route, parts)?,

@@ -65,7 +65,10 @@ impl AgentRouter {
         let served = store.remote_agents().served_names(environment.key)?;
         let enrolled = placement::enrolled(&served);
         let table = RoutingTable {
-            inventory: placement::inventory(&host_name(), settings, declared, enrolled),
+            inventory: Inventory {
+                is_provisioned: environment.cluster.is_some(),
+                ..placement::inventory(&host_name(), settings, declared, enrolled)
+            },
             served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
         };
         let uuid = environment.uuid.uuid();

@@ -20,6 +20,7 @@ use orrery_store::{
 };
 use serde_json::{Value, json};
 
+use crate::cluster::ClusterRuntime;
 use crate::placement::DeclaredAgents;
 use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
@@ -48,6 +49,7 @@ pub(super) struct DryRun {
     pub(super) paused: BTreeSet<String>,
     /// Connections of the engine, if it runs here.
     pub(super) machines: Option<Arc<EnvironmentMachines>>,
+    pub(super) clusters: Arc<ClusterRuntime>,
 }
 
 impl DryRun {
@@ -108,6 +110,7 @@ impl DryRun {
             rights: determine_rights(&self.app, &store, self.options.own_machine.policy)?,
             patience: DRY_RUN_PATIENCE,
             on_change: Arc::new(|| ()),
+            clusters: &self.clusters,
         };
         let addresses = declared_addresses(&desired.resources);
         let declared = DeclaredAgents::of_version(&store, addresses, &version.info)?;

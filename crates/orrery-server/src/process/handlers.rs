@@ -21,6 +21,7 @@ use orrery_store::{CompileRequest, EnvironmentRecord, Lease, VersionInfo};
 
 use super::ProcessOptions;
 use super::own_machine::Rights;
+use crate::cluster::ClusterRuntime;
 use crate::isolation::Isolation;
 use crate::state::ServerState;
 use crate::versions::named_files;
@@ -48,6 +49,8 @@ pub(super) struct Handlers {
     /// Rights of the code on this machine.
     rights: Rights,
     hosted: Option<Hosted>,
+    /// For environments of clusters.
+    clusters: Option<Arc<ClusterRuntime>>,
 }
 
 /// Handlers of a code set.
@@ -116,6 +119,7 @@ pub(super) struct HandlerInputs<'a> {
     pub(super) patience: Duration,
     /// Called when an installation of handlers ended after runs found them unavailable.
     pub(super) on_change: Arc<dyn Fn() + Send + Sync>,
+    pub(super) clusters: &'a Arc<ClusterRuntime>,
 }
 
 /// Requests compiles for values that handlers set, as for values set through the API.
@@ -148,8 +152,9 @@ impl Handlers {
         version: &VersionInfo,
     ) -> Result<Self, HostSetupError> {
         let HandlerInputs { app, options, environment, lease, rights, .. } = *inputs;
+        let clusters = environment.cluster.as_ref().map(|_| Arc::clone(inputs.clusters));
         let Some(code) = code_hash(version) else {
-            return Ok(Handlers { code: None, rights, hosted: None });
+            return Ok(Handlers { code: None, rights, hosted: None, clusters });
         };
         let store = app.store().clone();
         let data = &options.data;
@@ -191,7 +196,7 @@ impl Handlers {
         let handlers = hosting.start_in_background(&set, setup)?;
         let entities = set.handlers.iter().cloned().collect();
         let hosted = Hosted { handlers, files, entities, changed };
-        Ok(Handlers { code: Some(code.to_owned()), rights, hosted: Some(hosted) })
+        Ok(Handlers { code: Some(code.to_owned()), rights, hosted: Some(hosted), clusters })
     }
 
     pub(super) fn are_for(&self, version: &VersionInfo, rights: Rights) -> bool {
@@ -201,7 +206,13 @@ impl Handlers {
     pub(super) fn registry(&self) -> Arc<Registry> {
         match &self.hosted {
             Some(hosted) => Arc::clone(&hosted.handlers.registry),
-            None => Arc::new(Registry::native()),
+            None => {
+                let mut registry = Registry::native();
+                if let Some(clusters) = &self.clusters {
+                    clusters.register(&mut registry, self.rights == Rights::Server);
+                }
+                Arc::new(registry)
+            }
         }
     }
 

@@ -14,6 +14,7 @@
 
 mod active_environment;
 mod agent_routing;
+mod clusters;
 mod connection_reports;
 mod drift;
 mod dry_run;

@@ -24,6 +24,7 @@ use orrery_store::{
 use snapshot::EnvironmentSnapshot;
 
 use super::active_environment::{ActiveEnvironment, PROGRESS_INTERVAL};
+use super::clusters::ActiveCluster;
 use super::connection_reports::ConnectionReports;
 use super::dry_run::DryRun;
 use super::environment_lifecycle::pending_clear_request;
@@ -33,6 +34,7 @@ use super::notifications;
 use super::own_machine::{Rights, notify_sandboxed};
 use super::supervisor::micros;
 use super::{Message, ProcessOptions};
+use crate::cluster::ClusterRuntime;
 use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 pub(super) use snapshot::read_desired;
@@ -78,7 +80,7 @@ pub(super) struct Runner {
     name: String,
     lease_cell: Arc<LeaseCell>,
     reports: Arc<ConnectionReports>,
-    active: Option<ActiveEnvironment>,
+    pub(super) active: Option<ActiveEnvironment>,
     /// Dry runs started by this process.
     dry_runs: BTreeSet<RequestKey>,
     pub(super) settings: EnvironmentSettings,
@@ -86,6 +88,9 @@ pub(super) struct Runner {
     problem: String,
     /// A reload failed and must be repeated.
     reload_pending: bool,
+    /// The cluster that the environment belongs to.
+    pub(super) cluster: Option<ActiveCluster>,
+    pub(super) cluster_runtime: Arc<ClusterRuntime>,
 }
 
 impl Runner {
@@ -95,6 +100,7 @@ impl Runner {
         messages: Sender<Message>,
         key: EnvironmentKey,
         reports: Arc<ConnectionReports>,
+        cluster_runtime: Arc<ClusterRuntime>,
     ) -> Self {
         Runner {
             app,
@@ -109,6 +115,8 @@ impl Runner {
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
             problem: String::new(),
             reload_pending: false,
+            cluster: None,
+            cluster_runtime,
         }
     }
 
@@ -246,6 +254,7 @@ impl Runner {
                     span.record("environment", &record.name);
                     // Starts from the error that a former process recorded.
                     self.problem.clone_from(&record.problem);
+                    self.update_cluster(&store, record.cluster.as_ref());
                     self.reconcile(&store, &record)?;
                     self.report_problem("");
                 }
@@ -305,7 +314,8 @@ impl Runner {
             false => Some(Timestamp(now.0.saturating_add(micros(PROGRESS_INTERVAL)))),
         };
         let due = [active.engine.wake_at(), active.unknown_facts.retry_at(), progress_at];
-        Ok(due.into_iter().flatten().min().map_or(Next::Nothing, Next::At))
+        let due = due.into_iter().chain([self.roll_up_cluster()]);
+        Ok(due.flatten().min().map_or(Next::Nothing, Next::At))
     }
 
     /// Compares the stored state with the engine's, and updates the engine.
@@ -391,6 +401,7 @@ impl Runner {
                 lease: self.active.as_ref().map(|active| active.lease),
                 paused: paused.clone(),
                 machines: self.active.as_ref().map(|active| active.router.machines()),
+                clusters: Arc::clone(&self.cluster_runtime),
             };
             spawn_named("dry-run", move || run.run()).map_err(EngineError::Thread)?;
         }

@@ -11,6 +11,7 @@ use orrery_base::thread::spawn_named;
 use orrery_model::Timestamp;
 use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
+use crate::cluster::{ClusterRuntime, SLOTS};
 use crate::state::ServerState;
 
 use super::connection_reports::ConnectionReports;
@@ -58,6 +59,7 @@ pub(super) struct Supervisor {
     feed_lost: bool,
     leases: Arc<LeaseRegistry>,
     reports: Arc<ConnectionReports>,
+    cluster_runtime: Arc<ClusterRuntime>,
 }
 
 impl Supervisor {
@@ -68,6 +70,8 @@ impl Supervisor {
         leases: Arc<LeaseRegistry>,
         reports: Arc<ConnectionReports>,
     ) -> Self {
+        let slots = app.open_cluster_slots(SLOTS);
+        let runtime = ClusterRuntime::new(app.store(), &options.data.join("clusters"), slots);
         Supervisor {
             app,
             options: Arc::new(options),
@@ -80,6 +84,7 @@ impl Supervisor {
             feed_lost: true,
             leases,
             reports,
+            cluster_runtime: Arc::new(runtime),
         }
     }
 
@@ -145,6 +150,7 @@ impl Supervisor {
                 self.messages.clone(),
                 key,
                 Arc::clone(&self.reports),
+                Arc::clone(&self.cluster_runtime),
             );
             self.leases.add(key, runner.lease_cell());
             EnvironmentSlot {

@@ -4,6 +4,7 @@ mod activity;
 mod agents;
 mod audit;
 mod cluster_documents;
+mod clusters;
 mod compiles;
 mod discovered;
 mod dry_runs;
@@ -21,6 +22,7 @@ mod notifications;
 mod operation_results;
 mod operations;
 mod parameters;
+mod plugin_resources;
 mod projects;
 mod remote_agents;
 mod resource_changes;
@@ -199,6 +201,24 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(cluster_documents::apply_own))
         .routes(routes!(cluster_documents::solve_own))
         .routes(routes!(server_overview::show))
+        .routes(routes!(clusters::list, clusters::create))
+        .routes(routes!(clusters::get, clusters::update, clusters::delete))
+        .routes(routes!(clusters::operations, clusters::operate))
+        .routes(routes!(clusters::operation))
+        .routes(routes!(clusters::pause))
+        .routes(routes!(clusters::resume))
+        .routes(routes!(clusters::abort))
+        .routes(routes!(clusters::nodes))
+        .routes(routes!(clusters::layout))
+        .routes(routes!(clusters::connection))
+        .routes(routes!(clusters::plugins))
+        .routes(routes!(clusters::workers))
+        .routes(routes!(plugin_resources::list))
+        .routes(routes!(plugin_resources::sync))
+        .routes(routes!(plugin_resources::upload))
+        .routes(routes!(plugin_resources::delete))
+        .routes(routes!(plugin_resources::stage))
+        .routes(routes!(plugin_resources::recall))
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
 
 mod api;
+mod clusters;
 mod console;
 mod engines;
 mod gateway;

@@ -93,8 +93,24 @@ pub struct ClusterFilter<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterRecordChange<'a> {
     pub description: Option<&'a str>,
-    /// End of the lease; `Some(None)` for no end.
-    pub expires: Option<Option<Timestamp>>,
+    pub expires: Option<LeaseEnd>,
+}
+
+/// New end of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseEnd {
+    Never,
+    At(Timestamp),
+}
+
+impl LeaseEnd {
+    /// The time; `None` for no end.
+    pub fn time(self) -> Option<Timestamp> {
+        match self {
+            LeaseEnd::Never => None,
+            LeaseEnd::At(time) => Some(time),
+        }
+    }
 }
 
 /// A stored intent.
@@ -291,7 +307,7 @@ impl Clusters<'_> {
             let update = "UPDATE cluster SET description = ?2, expires = ?3, \
                  revision = revision + 1 WHERE id = ?1";
             let description = change.description.unwrap_or(&old.description);
-            let expires = change.expires.unwrap_or(old.expires);
+            let expires = change.expires.map_or(old.expires, LeaseEnd::time);
             sql.run(update, values![old.key.0, description, expires])?;
             record_cluster_change(sql, &old, now)?;
             find_cluster(sql, id)

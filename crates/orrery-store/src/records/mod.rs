@@ -89,7 +89,7 @@ pub use cluster_documents::{
 pub use cluster_operations::{ClusterOperationRecord, ClusterOperationState, OperationEnd};
 pub use clusters::{
     ClusterFilter, ClusterIntentRecord, ClusterKey, ClusterRecord, ClusterRecordChange,
-    ClusterStatus, ClusterUsage,
+    ClusterStatus, ClusterUsage, LeaseEnd,
 };
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};
 pub use compile_merge::{CompileRequest, merge_compiles};

@@ -394,6 +394,30 @@ impl Parameters<'_> {
         self.list(environment, &ParameterFilter::default(), "", usize::MAX)
     }
 
+    /// Facts of all resources of an entity in the newest version: id of the resource, name and
+    /// value, by id.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn facts_of_entity(
+        &self,
+        environment: EnvironmentKey,
+        entity: &str,
+    ) -> Result<Vec<(String, String, String)>> {
+        // Ids begin with the entity and a bracket, which is followed by the backslash.
+        let (low, high) = (format!("{entity}["), format!("{entity}\\"));
+        let select = "SELECT resource.name, parameter.name, parameter.value FROM resource \
+             JOIN parameter ON parameter.environment = resource.environment \
+             AND parameter.resource = resource.id \
+             WHERE resource.environment = ?1 AND resource.name >= ?2 AND resource.name < ?3 \
+             AND resource.head IS NOT NULL ORDER BY resource.name, parameter.name";
+        self.query(|sql| {
+            sql.all(select, values![environment.0, &low, &high], |row| {
+                Ok((row.string(0)?, row.string(1)?, row.string(2)?))
+            })
+        })
+    }
+
     /// Facts of a resource by name; none if there is no such resource.
     ///
     /// # Errors

@@ -213,15 +213,18 @@ impl PluginResources<'_> {
         })
     }
 
-    /// A content by its digest.
+    /// A content of a resource of a project, by its digest.
     ///
     /// # Errors
     /// Database errors.
-    pub fn content(&self, digest: &str) -> Result<Option<Vec<u8>>> {
-        let select = "SELECT content FROM plugin_content WHERE digest = ?1";
-        let found = self.query(|sql| {
-            sql.first(select, values![digest], |row| Ok(row.blob(0)?.unwrap_or_default().to_vec()))
-        })?;
-        Ok(found)
+    pub fn content(&self, project: ProjectId, digest: &str) -> Result<Option<Vec<u8>>> {
+        let select = "SELECT content FROM plugin_content WHERE digest = ?1 AND EXISTS \
+             (SELECT 1 FROM plugin_resource JOIN project ON project.id = plugin_resource.project \
+             WHERE plugin_resource.digest = ?1 AND project.uuid = ?2)";
+        self.query(|sql| {
+            sql.first(select, values![digest, project], |row| {
+                Ok(row.blob(0)?.unwrap_or_default().to_vec())
+            })
+        })
     }
 }

@@ -259,6 +259,7 @@ impl Runner {
             rights,
             patience: PATIENCE,
             on_change: Arc::new(attention),
+            clusters: &self.cluster_runtime,
         };
         Handlers::load(&inputs, version)
             .map_err(|source| RunnerError::Handlers { version: version.number, source })

@@ -5,8 +5,8 @@ use std::sync::Barrier;
 use orrery_model::{ProjectId, Resource, Timestamp, VersionNumber};
 use orrery_store::{
     ChangeSeq, ClusterFilter, ClusterOperationState, ClusterQuota, ClusterRecordChange,
-    ClusterStatus, ClusterUsage, ClusterWrite, NewClusterOperation, NewClusterRecord, NewIntent,
-    NewVersion, OperationEnd, PluginResourceName, PutOutcome, Store, StoreError,
+    ClusterStatus, ClusterUsage, ClusterWrite, LeaseEnd, NewClusterOperation, NewClusterRecord,
+    NewIntent, NewVersion, OperationEnd, PluginResourceName, PutOutcome, Store, StoreError,
 };
 use serde_json::{Value, json};
 
@@ -347,7 +347,8 @@ fn leases_and_reminders_are_recorded(backend: Backend) {
     let store = with_project(backend);
     create(&store, "c1", 7);
     assert!(store.clusters().with_lease_before(at(1_000)).unwrap().is_empty());
-    let change = ClusterRecordChange { description: Some("longer"), expires: Some(Some(at(500))) };
+    let change =
+        ClusterRecordChange { description: Some("longer"), expires: Some(LeaseEnd::At(at(500))) };
     let changed = store.clusters().update("c1", Some(1), &change, at(6)).unwrap();
     assert_eq!((changed.expires, changed.revision), (Some(at(500)), 2));
     let stale = store.clusters().update("c1", Some(1), &change, at(6));
@@ -358,7 +359,8 @@ fn leases_and_reminders_are_recorded(backend: Backend) {
     assert!(store.clusters().record_reminder(changed.key, at(500)).unwrap());
     assert!(!store.clusters().record_reminder(changed.key, at(500)).unwrap(), "once");
     assert!(store.clusters().record_reminder(changed.key, at(600)).unwrap(), "another end");
-    let forever = ClusterRecordChange { expires: Some(None), ..ClusterRecordChange::default() };
+    let forever =
+        ClusterRecordChange { expires: Some(LeaseEnd::Never), ..ClusterRecordChange::default() };
     let changed = store.clusters().update("c1", None, &forever, at(6)).unwrap();
     assert_eq!((changed.expires, &*changed.description), (None, "longer"));
 }
@@ -405,8 +407,9 @@ fn plugin_resources_are_staged_and_synced(backend: Backend) {
     assert!(matches!(used, Err(StoreError::Conflict(_))), "{used:?}");
     store.plugin_resources().sync(shop, at(7)).unwrap();
     store.plugin_resources().delete(name, 2, at(8)).unwrap();
-    assert_eq!(store.plugin_resources().content("d2").unwrap(), None);
-    assert_eq!(store.plugin_resources().content("d1").unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.plugin_resources().content(shop, "d2").unwrap(), None);
+    assert_eq!(store.plugin_resources().content(shop, "d1").unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.plugin_resources().content(id_of(9), "d1").unwrap(), None, "not its own");
     store.plugin_resources().stage(name, 1, false, at(9)).unwrap();
     assert_eq!(flags(), [(1, false, true)]);
     assert!(store.plugin_resources().sync(shop, at(10)).unwrap().is_empty());

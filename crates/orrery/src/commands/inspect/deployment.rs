@@ -80,6 +80,7 @@ pub(crate) fn placement_word(kind: PlacementKind) -> &'static str {
         PlacementKind::Remote => "remote",
         PlacementKind::Ssh => "ssh",
         PlacementKind::Revoked => "revoked",
+        PlacementKind::Provisioned => "provisioned",
         PlacementKind::None => "none",
         PlacementKind::Unknown => "unknown",
     }

@@ -36,6 +36,7 @@ pub(in crate::commands) fn placement_kind(placement: &Placement) -> PlacementKin
         Placement::Remote => PlacementKind::Remote,
         Placement::Revoked => PlacementKind::Revoked,
         Placement::Ssh { .. } => PlacementKind::Ssh,
+        Placement::Provisioned => PlacementKind::Provisioned,
         Placement::Nowhere(_) => PlacementKind::None,
         Placement::Invalid { .. } | Placement::Unknown { .. } => PlacementKind::Unknown,
     }

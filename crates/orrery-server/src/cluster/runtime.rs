@@ -1,0 +1,175 @@
+//! What engines of clusters need: plug-ins, slots of projects, and views of clusters.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use orrery_base::lock::IgnorePoison;
+use orrery_cluster::render::entity;
+use orrery_handlers::Registry;
+use orrery_model::{ProjectId, ResourceId};
+use orrery_provisioner::automator::ShellAutomator;
+use orrery_provisioner::directory::{ClusterDirectory, ClusterView, DirectoryError, ViewNode};
+use orrery_provisioner::dispatch::LocalDispatcher;
+use orrery_provisioner::facts::NodeFacts;
+use orrery_provisioner::handlers::{self, ActionLimits, ClusterServices};
+use orrery_provisioner::plugin::{PluginError, PluginResources};
+use orrery_provisioner::plugins::Plugins;
+use orrery_provisioner::provider::{ProcessProvider, SimProvider};
+use orrery_provisioner::runner::Runner;
+use orrery_provisioner::slots::Slots;
+use orrery_store::{ClusterRecord, EnvironmentKey, Store, StoreError};
+use uuid::Uuid;
+
+use super::intents;
+
+/// Number of tasks that a server carries out at the same time.
+pub(crate) const SLOTS: usize = 64;
+
+/// Plug-ins that act on other machines only.
+fn outward_plugins() -> Plugins {
+    let mut plugins = Plugins::default();
+    plugins.add_automator(Arc::new(ShellAutomator::new()));
+    plugins
+}
+
+/// All plug-ins of this program. Those that write to this machine do so below `data`, unless a field
+/// says otherwise: they need the server's rights on it.
+pub(crate) fn plugins(data: &Path) -> Plugins {
+    let mut plugins = outward_plugins();
+    plugins.add_provider(Arc::new(SimProvider::new(data.join("sim"))));
+    plugins.add_provider(Arc::new(ProcessProvider::new(data.join("nodes"))));
+    plugins
+}
+
+/// Execution of tasks in this process, for the engines of all clusters.
+pub(crate) struct ClusterRuntime {
+    /// With the plug-ins that act on this machine.
+    own_machine: ClusterServices,
+    outward: ClusterServices,
+    directory: Arc<StoredDirectory>,
+}
+
+impl std::fmt::Debug for ClusterRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterRuntime")
+    }
+}
+
+impl ClusterRuntime {
+    /// Creates the runtime. Simulated machines and processes keep their files below `data`.
+    pub(crate) fn new(store: &Store, data: &Path, slots: Slots) -> Self {
+        let directory = Arc::new(StoredDirectory { store: store.clone(), views: Mutex::default() });
+        let services = |plugins: Plugins| {
+            let plugins = Arc::new(plugins);
+            let resources = Arc::new(StoredResources(store.clone()));
+            let runner = Arc::new(Runner::new(Arc::clone(&plugins), resources));
+            ClusterServices {
+                dispatcher: Arc::new(LocalDispatcher::new(runner, slots.clone())),
+                directory: Arc::clone(&directory) as _,
+                plugins,
+                limits: ActionLimits::default(),
+            }
+        };
+        let (own_machine, outward) = (services(plugins(data)), services(outward_plugins()));
+        ClusterRuntime { own_machine, outward, directory }
+    }
+
+    /// Adds the handlers of clusters. Without the server's rights on its machine, there are no
+    /// plug-ins that act on it.
+    pub(crate) fn register(&self, registry: &mut Registry, has_own_machine: bool) {
+        let services = if has_own_machine { &self.own_machine } else { &self.outward };
+        handlers::register(registry, services.clone());
+    }
+
+    /// Forgets the view of a cluster whose intent has changed.
+    pub(crate) fn update(&self, record: &ClusterRecord) {
+        let mut views = self.directory.views.lock().ignore_poison();
+        if views.get(&record.id).is_some_and(|view| view.intent != record.intent) {
+            views.remove(&record.id);
+        }
+    }
+}
+
+/// Contents of plug-in resources in the store.
+struct StoredResources(Store);
+
+impl PluginResources for StoredResources {
+    fn content(&self, tenant: &str, digest: &str) -> Result<Option<Arc<[u8]>>, PluginError> {
+        let unavailable = |reason: String| {
+            PluginError::new(format!("cannot read the plug-in resource {digest}: {reason}"))
+        };
+        let project: Uuid = tenant.parse().map_err(|_| unavailable("no project".to_owned()))?;
+        let found = self.0.plugin_resources().content(project.into(), digest);
+        let found = found.map_err(|error| unavailable(error.to_string()))?;
+        Ok(found.map(Into::into))
+    }
+}
+
+/// A view and the revision of the intent that it shows.
+struct CachedView {
+    intent: i64,
+    view: Arc<ClusterView>,
+}
+
+/// Views of clusters from stored intents and facts.
+struct StoredDirectory {
+    store: Store,
+    views: Mutex<BTreeMap<String, CachedView>>,
+}
+
+impl StoredDirectory {
+    fn read(&self, cluster: &str) -> Result<CachedView, StoreError> {
+        let record = self.store.clusters().get(cluster)?;
+        let intent = intents::read(&self.store, record.key, record.intent)?;
+        let mut facts = node_facts(&self.store, record.environment)?;
+        let nodes = intent.nodes.iter().map(|(name, node)| ViewNode {
+            name: name.clone(),
+            number: node.number,
+            hostname: node.hostname.clone(),
+            services: node.services.keys().cloned().collect(),
+            facts: facts.remove(name).unwrap_or_default(),
+        });
+        let tenant = tenant(record.project);
+        let view = ClusterView::new(cluster, &record.owner, &tenant, nodes.collect());
+        Ok(CachedView { intent: record.intent, view: Arc::new(view) })
+    }
+}
+
+/// Name of a project in tasks.
+pub(crate) fn tenant(project: ProjectId) -> String {
+    project.uuid().to_string()
+}
+
+/// Facts of the nodes of a cluster, by name of the node.
+pub(crate) fn node_facts(
+    store: &Store,
+    environment: EnvironmentKey,
+) -> Result<BTreeMap<String, NodeFacts>, StoreError> {
+    let rows = store.parameters().facts_of_entity(environment, entity::REACHABLE)?;
+    let mut pairs: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+    for (id, name, value) in &rows {
+        if let Ok(id) = id.parse::<ResourceId>() {
+            pairs.entry(id.agent().to_owned()).or_default().push((name, value));
+        }
+    }
+    Ok(pairs.into_iter().map(|(node, pairs)| (node, NodeFacts::from_pairs(pairs))).collect())
+}
+
+impl ClusterDirectory for StoredDirectory {
+    fn view(&self, cluster: &str, refresh: bool) -> Result<Arc<ClusterView>, DirectoryError> {
+        if !refresh && let Some(known) = self.views.lock().ignore_poison().get(cluster) {
+            return Ok(Arc::clone(&known.view));
+        }
+        let read = self.read(cluster).map_err(|error| match error {
+            StoreError::NotFound { .. } => DirectoryError::NotFound(cluster.to_owned()),
+            error => DirectoryError::Unavailable {
+                cluster: cluster.to_owned(),
+                reason: error.to_string(),
+            },
+        })?;
+        let view = Arc::clone(&read.view);
+        self.views.lock().ignore_poison().insert(cluster.to_owned(), read);
+        Ok(view)
+    }
+}
