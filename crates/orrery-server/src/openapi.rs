@@ -19,6 +19,9 @@ const REVISED: [&str; 10] = [
     "/api/v1/projects/{project}/cluster-documents/{kind}/{name}",
 ];
 
+/// Operations that check the revision of their object.
+const REVISED_OPERATIONS: &str = "/api/v1/clusters/{cluster}/operations";
+
 /// Returns the complete OpenAPI document.
 pub fn document() -> Value {
     complete(routes::all().into_openapi())
@@ -119,7 +122,8 @@ fn complete_operation(table: &AccessTable, (path, method): (&str, &str), operati
         });
         add_parameter(operation, header);
     }
-    let is_revised = matches!(method, "patch" | "put" | "delete") && REVISED.contains(&path);
+    let is_revised = matches!(method, "patch" | "put" | "delete") && REVISED.contains(&path)
+        || (method, path) == ("post", REVISED_OPERATIONS);
     if is_revised {
         let header = json!({
             "name": "If-Match", "in": "header", "required": false,

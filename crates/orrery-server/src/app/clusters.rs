@@ -6,7 +6,6 @@ use orrery_api::{
     AbortPolicy, ClusterOperationKind, ClusterOperationRequest, ClusterPlan, ClusterUpdate,
     NewCluster,
 };
-use orrery_cluster::document::{DocumentKind, Tenant};
 use orrery_model::{ProjectId, Timestamp};
 use orrery_store::{
     ClusterOperationRecord, ClusterOperationState, ClusterQuota, ClusterRecord,
@@ -87,25 +86,11 @@ fn check_description(description: &str) -> Result<(), ServerError> {
     }
 }
 
-/// The quota of a project: that of the tenant document with its name.
-fn quota(documents: &DocumentSnapshot, project: &str) -> Result<ClusterQuota, StoreError> {
-    let tenant = documents.documents.iter().find(|record| {
-        record.project.is_none()
-            && record.kind == DocumentKind::Tenant.id()
-            && record.name == project
-    });
-    let Some(content) = tenant.and_then(|record| record.content.as_deref()) else {
-        return Ok(ClusterQuota::default());
-    };
-    let tenant: Tenant = serde_json::from_str(content)
-        .map_err(|error| StoreError::Unreadable(format!("the tenant {project}: {error}")))?;
-    Ok(ClusterQuota { clusters_max: tenant.max_clusters, nodes_max: tenant.max_nodes })
-}
-
 fn snapshot(store: &Store, project: ProjectId) -> Result<Snapshot, StoreError> {
     let name = store.projects().get(project)?.name;
     let documents = store.cluster_documents().snapshot()?;
-    let quota = quota(&documents, &name)?;
+    let tenant = cluster::tenant_of(store, &name)?;
+    let quota = ClusterQuota { clusters_max: tenant.max_clusters, nodes_max: tenant.max_nodes };
     let live = store.plugin_resources().list(project)?.into_iter().filter(|one| one.is_live);
     let digests = live.map(|one| (format!("{}/{}", one.kind, one.name), one.digest)).collect();
     Ok(Snapshot { documents, quota, digests })

@@ -25,12 +25,15 @@ mod storing;
 mod view;
 
 use orrery_api::ClusterDocumentKind;
-use orrery_cluster::document::DocumentKind;
+use orrery_cluster::document::{DocumentKind, Tenant};
+use orrery_store::{DocumentName, Store, StoreError};
 use uuid::Uuid;
 
 use crate::error::ServerError;
 
 pub(crate) use changes::{Author, apply, content_of, delete};
+#[cfg(test)]
+pub(crate) use intents::encode as encode_intent;
 pub(crate) use intents::{ClusterState, load, read as read_intent};
 pub(crate) use operations::{
     ComputedOperation, OperationInputs, check, create, operate, previous_intent,
@@ -38,9 +41,22 @@ pub(crate) use operations::{
 pub(crate) use plans::layout;
 pub(crate) use progress::{count, of_environment as progress, service_of};
 pub(crate) use roll_up::{RollUp, expire, failed_status, roll_up};
-pub(crate) use runtime::{ClusterRuntime, SLOTS, node_facts, plugins};
+pub(crate) use runtime::{ClusterRuntime, SLOTS, manifests, node_facts};
 pub(crate) use solving::{catalog, limits, search_layout as search, solve};
 pub(crate) use storing::{Attempt, begin, create as store_creation};
+
+/// The tenant document with the name of a project; one without limits if there is none.
+pub(crate) fn tenant_of(store: &Store, project: &str) -> Result<Tenant, StoreError> {
+    let kind = DocumentKind::Tenant.id();
+    let document = DocumentName { project: None, kind, name: project };
+    let content = match store.cluster_documents().get(document, None) {
+        Ok(record) => record.content.unwrap_or_default(),
+        Err(StoreError::NotFound { .. }) => return Ok(Tenant::default()),
+        Err(error) => return Err(error),
+    };
+    serde_json::from_str(&content)
+        .map_err(|error| StoreError::Unreadable(format!("the tenant {project}: {error}")))
+}
 
 /// Owner of documents: a project, or the installation.
 pub(crate) type Scope = Option<Uuid>;

@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use orrery_api::ClusterPlugins;
 use orrery_base::lock::IgnorePoison;
 use orrery_cluster::render::entity;
 use orrery_handlers::Registry;
 use orrery_model::{ProjectId, ResourceId};
-use orrery_provisioner::automator::ShellAutomator;
+use orrery_provisioner::automator::{ModelAutomator, ShellAutomator};
 use orrery_provisioner::directory::{ClusterDirectory, ClusterView, DirectoryError, ViewNode};
 use orrery_provisioner::dispatch::LocalDispatcher;
 use orrery_provisioner::facts::NodeFacts;
 use orrery_provisioner::handlers::{self, ActionLimits, ClusterServices};
-use orrery_provisioner::plugin::{PluginError, PluginResources};
+use orrery_provisioner::installation::standard_plugins;
+use orrery_provisioner::plugin::{PluginError, PluginKind, PluginResources};
 use orrery_provisioner::plugins::Plugins;
-use orrery_provisioner::provider::{ProcessProvider, SimProvider};
+use orrery_provisioner::provider::{Ec2Provider, InventoryProvider};
 use orrery_provisioner::runner::Runner;
-use orrery_provisioner::slots::Slots;
+use orrery_provisioner::slots::{SlotLimits, Slots};
+use orrery_provisioner::ssh_access::SshMachineAccess;
 use orrery_store::{ClusterRecord, EnvironmentKey, Store, StoreError};
 use uuid::Uuid;
 
@@ -26,20 +29,41 @@ use super::intents;
 /// Number of tasks that a server carries out at the same time.
 pub(crate) const SLOTS: usize = 64;
 
-/// Plug-ins that act on other machines only.
-fn outward_plugins() -> Plugins {
+/// Meta key: manifests of the plug-ins, for processes without the process role.
+const MANIFESTS: &str = "cluster-plugins";
+
+/// Plug-ins that act on other machines only: environments without the server's rights on its machine
+/// have no others.
+fn outward_plugins(data: &Path) -> std::io::Result<Plugins> {
+    let ssh = SshMachineAccess::new(data.join("known_hosts"))?;
     let mut plugins = Plugins::default();
+    plugins.add_provider(Arc::new(InventoryProvider::new(ssh.clone())));
+    plugins.add_provider(Arc::new(Ec2Provider::new(data.join("python"), ssh)));
     plugins.add_automator(Arc::new(ShellAutomator::new()));
-    plugins
+    plugins.add_automator(Arc::new(ModelAutomator::new()));
+    Ok(plugins)
 }
 
-/// All plug-ins of this program. Those that write to this machine do so below `data`, unless a field
-/// says otherwise: they need the server's rights on it.
-pub(crate) fn plugins(data: &Path) -> Plugins {
-    let mut plugins = outward_plugins();
-    plugins.add_provider(Arc::new(SimProvider::new(data.join("sim"))));
-    plugins.add_provider(Arc::new(ProcessProvider::new(data.join("nodes"))));
-    plugins
+/// Manifests of the plug-ins: providers and automators.
+pub(crate) fn manifests(store: &Store) -> Result<ClusterPlugins, StoreError> {
+    let Some(text) = store.meta().get(MANIFESTS)? else { return Ok(ClusterPlugins::default()) };
+    serde_json::from_str(&text).map_err(|error| StoreError::Unreadable(error.to_string()))
+}
+
+/// Publishes the manifests of the plug-ins in the store.
+fn publish(store: &Store, plugins: &Plugins) -> Result<(), StoreError> {
+    let mut all = ClusterPlugins::default();
+    for manifest in plugins.manifests() {
+        let schema = serde_json::to_value(manifest);
+        let schema = schema.map_err(|error| StoreError::Unreadable(error.to_string()))?;
+        match manifest.kind {
+            PluginKind::Provider => all.providers.push(schema),
+            PluginKind::Automator => all.automators.push(schema),
+        }
+    }
+    let text = serde_json::to_string(&all);
+    let text = text.map_err(|error| StoreError::Unreadable(error.to_string()))?;
+    store.meta().put(MANIFESTS, &text)
 }
 
 /// Execution of tasks in this process, for the engines of all clusters.
@@ -48,6 +72,7 @@ pub(crate) struct ClusterRuntime {
     own_machine: ClusterServices,
     outward: ClusterServices,
     directory: Arc<StoredDirectory>,
+    slots: Slots,
 }
 
 impl std::fmt::Debug for ClusterRuntime {
@@ -57,8 +82,12 @@ impl std::fmt::Debug for ClusterRuntime {
 }
 
 impl ClusterRuntime {
-    /// Creates the runtime. Simulated machines and processes keep their files below `data`.
-    pub(crate) fn new(store: &Store, data: &Path, slots: Slots) -> Self {
+    /// Creates the runtime. Plug-ins keep their files below `data`.
+    ///
+    /// # Errors
+    /// If the directory cannot be written, or the system has no threads left.
+    pub(crate) fn new(store: &Store, data: &Path, slots: Slots) -> std::io::Result<Self> {
+        std::fs::create_dir_all(data)?;
         let directory = Arc::new(StoredDirectory { store: store.clone(), views: Mutex::default() });
         let services = |plugins: Plugins| {
             let plugins = Arc::new(plugins);
@@ -71,8 +100,13 @@ impl ClusterRuntime {
                 limits: ActionLimits::default(),
             }
         };
-        let (own_machine, outward) = (services(plugins(data)), services(outward_plugins()));
-        ClusterRuntime { own_machine, outward, directory }
+        let all = standard_plugins(data)?;
+        // Forms without manifests are worth less than a server that starts.
+        if let Err(error) = publish(store, &all) {
+            tracing::warn!(%error, "the plug-ins of clusters were not published");
+        }
+        let (own_machine, outward) = (services(all), services(outward_plugins(data)?));
+        Ok(ClusterRuntime { own_machine, outward, directory, slots })
     }
 
     /// Adds the handlers of clusters. Without the server's rights on its machine, there are no
@@ -82,12 +116,16 @@ impl ClusterRuntime {
         handlers::register(registry, services.clone());
     }
 
-    /// Forgets the view of a cluster whose intent has changed.
-    pub(crate) fn update(&self, record: &ClusterRecord) {
+    /// Forgets the view of a cluster whose intent has changed, and limits the slots of its project.
+    pub(crate) fn update(&self, store: &Store, record: &ClusterRecord) -> Result<(), StoreError> {
+        let workers = super::tenant_of(store, &record.project_name)?.workers;
+        let cap = if workers == 0 { SLOTS } else { workers as usize };
+        self.slots.set_limits(&tenant(record.project), SlotLimits { floor: 0, cap });
         let mut views = self.directory.views.lock().ignore_poison();
         if views.get(&record.id).is_some_and(|view| view.intent != record.intent) {
             views.remove(&record.id);
         }
+        Ok(())
     }
 }
 

@@ -106,3 +106,181 @@ fn notify(
     let new = NewNotification { uuid, title, message, severity, uri: "", compile: None };
     store.notifications().add(record.environment, &new, now)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use orrery_api::NewCluster;
+    use orrery_cluster::document::{Catalog, DocumentKind};
+    use orrery_cluster::solver::SearchLimits;
+    use orrery_model::ProjectId;
+    use orrery_store::{
+        ClusterOperationState, ClusterQuota, NewClusterRecord, NotificationFilter, OperationEnd,
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::Attempt;
+
+    const PROJECT: [u8; 16] = [1; 16];
+    const HOUR: i64 = 3_600_000_000;
+
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::default();
+        for (kind, content) in [
+            (DocumentKind::Provider, json!({"name": "local", "providertype": "sim"})),
+            (
+                DocumentKind::HardwareType,
+                json!({"name": "small", "providermap": {"local": {"flavor": "s1"}}}),
+            ),
+            (
+                DocumentKind::ImageType,
+                json!({"name": "debian", "providermap": {"local": {"image": "d", "sshuser": "a"}}}),
+            ),
+            (DocumentKind::Service, json!({"name": "app"})),
+            (
+                DocumentKind::ClusterTemplate,
+                json!({"name": "web", "defaults": {"provider": "local", "services": ["app"]}}),
+            ),
+        ] {
+            catalog.add(kind, "document.json", content.to_string());
+        }
+        catalog
+    }
+
+    /// Creates an active cluster whose lease ends after some hours.
+    fn active(store: &Store, number: u8, hours: i64) -> ClusterRecord {
+        let name = format!("c{number}");
+        let new = NewCluster {
+            name: name.clone(),
+            template: "web".to_owned(),
+            size: 1,
+            ..NewCluster::default()
+        };
+        let limits = SearchLimits::default();
+        let computed =
+            cluster::create(&catalog(), (&name, "ada"), &new, BTreeMap::new(), limits).unwrap();
+        let record = NewClusterRecord {
+            id: &name,
+            project: ProjectId::from_bytes(PROJECT),
+            environment: orrery_model::EnvironmentId::from_bytes([number; 16]),
+            name: &name,
+            description: "",
+            owner: "ada",
+            provider: "local",
+            expires: Some(Timestamp(hours * HOUR)),
+            settings: &[],
+        };
+        let quota = ClusterQuota::default();
+        let attempt = Attempt { author: "user:ada", quota, now: Timestamp(0) };
+        cluster::store_creation(store, &record, &computed, attempt).unwrap();
+        let end = OperationEnd {
+            state: ClusterOperationState::Done,
+            status: ClusterStatus::Active,
+            message: "",
+            progress: None,
+            halt: false,
+        };
+        store.cluster_operations().end(&name, 1, &end, Timestamp(1)).unwrap();
+        store.clusters().get(&name).unwrap()
+    }
+
+    fn store() -> Store {
+        let store = Store::in_memory().unwrap();
+        store.projects().create(ProjectId::from_bytes(PROJECT), "p", "", Timestamp(0)).unwrap();
+        store
+    }
+
+    fn titles(store: &Store, record: &ClusterRecord) -> usize {
+        let all = NotificationFilter::default();
+        store.notifications().list(record.environment, &all, None, 10).unwrap().len()
+    }
+
+    #[test]
+    fn a_lease_is_reminded_of_once_and_ends_in_a_deletion() {
+        let store = store();
+        let record = active(&store, 2, 8);
+        let check = |hours: i64| check_leases(&store, Timestamp(hours * HOUR)).unwrap();
+        assert!(matches!(check(5), (Ok(()), false)));
+        // A quarter of the lease before its end.
+        assert!(matches!(check(6), (Ok(()), true)));
+        assert!(matches!(check(7), (Ok(()), false)), "once");
+        assert_eq!(titles(&store, &record), 1);
+        assert!(matches!(check(8), (Ok(()), true)));
+        let open = store.cluster_operations().open(record.key).unwrap().unwrap();
+        assert_eq!((&*open.kind, &*open.author), ("delete", "system"));
+        assert!(matches!(check(9), (Ok(()), false)), "the deletion is under way");
+        assert_eq!(titles(&store, &record), 2);
+    }
+
+    #[test]
+    fn a_cluster_that_fails_does_not_stop_the_others() {
+        let store = store();
+        let broken = active(&store, 2, 1);
+        let good = active(&store, 3, 2);
+        let inconsistent = active(&store, 4, 2);
+        for (record, status) in
+            [(&broken, ClusterStatus::Active), (&inconsistent, ClusterStatus::Inconsistent)]
+        {
+            // An intent that cannot be read, and one whose operation failed.
+            let content: &[u8] = b"damaged";
+            let state = crate::cluster::load(&store, &record.id).unwrap();
+            let encoded = crate::cluster::encode_intent(&state.intent).unwrap();
+            let is_broken = record.id == broken.id;
+            let intent = orrery_store::NewIntent {
+                content: if is_broken { content } else { &encoded },
+                template: "web",
+                template_revision: 1,
+                size: 1,
+                services: &[],
+            };
+            let nothing = serde_json::Value::Null;
+            let operation = orrery_store::NewClusterOperation {
+                kind: "restart",
+                author: "user:ada",
+                request: &nothing,
+                plan: &nothing,
+                intent,
+                is_transition: false,
+                quota: ClusterQuota::default(),
+            };
+            let write = orrery_store::ClusterWrite::Begin {
+                cluster: &record.id,
+                expected: None,
+                base: record.intent,
+                operation: &operation,
+                ends: None,
+            };
+            let version = orrery_store::NewVersion {
+                number: None,
+                made_at: Timestamp(2),
+                info: &nothing,
+                scope: orrery_store::PutScope::All,
+                base: None,
+                resources: &[],
+                unknowns: &[],
+                released: true,
+                only_if_changed: false,
+                lease: None,
+                project: None,
+            };
+            store.clusters().put_version(&write, &version).unwrap();
+            let end = OperationEnd {
+                state: ClusterOperationState::Failed,
+                status,
+                message: "failed",
+                progress: None,
+                halt: false,
+            };
+            store.cluster_operations().end(&record.id, 2, &end, Timestamp(3)).unwrap();
+        }
+        let (failed, changed) = check_leases(&store, Timestamp(3 * HOUR)).unwrap();
+        assert!(failed.is_err() && changed, "{failed:?}");
+        for record in [&good, &inconsistent] {
+            let open = store.cluster_operations().open(record.key).unwrap().unwrap();
+            assert_eq!(open.kind, "delete", "{}", record.name);
+        }
+        assert!(store.cluster_operations().open(broken.key).unwrap().is_none());
+    }
+}

@@ -43,10 +43,11 @@ impl Runner {
         let Some(id) = id else { return };
         let cluster = known.filter(|known| known.id == *id);
         self.cluster = Some(cluster.unwrap_or_else(|| ActiveCluster::new(id.clone())));
-        match store.clusters().get(id) {
-            Ok(record) => self.cluster_runtime.update(&record),
+        let record = store.clusters().get(id);
+        let updated = record.and_then(|record| self.cluster_runtime.update(store, &record));
+        if let Err(error) = updated {
             // Views are read anew on demand, too.
-            Err(error) => tracing::debug!(%error, cluster = %id, "cannot read a cluster"),
+            tracing::debug!(%error, cluster = %id, "cannot read a cluster");
         }
     }
 

@@ -43,6 +43,7 @@ use orrery_base::thread::spawn_named;
 use orrery_executor::WorkerLimits;
 use orrery_store::EnvironmentKey;
 
+use crate::cluster::{ClusterRuntime, SLOTS};
 use crate::isolation::Isolation;
 use crate::maintenance::MaintenanceThread;
 use crate::state::ServerState;
@@ -115,8 +116,11 @@ impl ProcessRole {
         let reports = Arc::new(connection_reports::ConnectionReports::default());
         let reporter =
             connection_reports::ConnectionReporter::start(app.clone(), Arc::clone(&reports))?;
+        let slots = app.open_cluster_slots(SLOTS);
+        let clusters = options.data.join("clusters");
+        let clusters = Arc::new(ClusterRuntime::new(app.store(), &clusters, slots)?);
         let supervisor = spawn_named("supervisor", move || {
-            supervisor::Supervisor::new(app, options, own, leases, reports).run(&inbox);
+            supervisor::Supervisor::new(app, options, own, leases, reports, clusters).run(&inbox);
         })?;
         Ok(ProcessRole {
             messages,

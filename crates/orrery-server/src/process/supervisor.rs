@@ -11,7 +11,7 @@ use orrery_base::thread::spawn_named;
 use orrery_model::Timestamp;
 use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
-use crate::cluster::{ClusterRuntime, SLOTS};
+use crate::cluster::ClusterRuntime;
 use crate::state::ServerState;
 
 use super::connection_reports::ConnectionReports;
@@ -69,9 +69,8 @@ impl Supervisor {
         messages: Sender<Message>,
         leases: Arc<LeaseRegistry>,
         reports: Arc<ConnectionReports>,
+        cluster_runtime: Arc<ClusterRuntime>,
     ) -> Self {
-        let slots = app.open_cluster_slots(SLOTS);
-        let runtime = ClusterRuntime::new(app.store(), &options.data.join("clusters"), slots);
         Supervisor {
             app,
             options: Arc::new(options),
@@ -84,7 +83,7 @@ impl Supervisor {
             feed_lost: true,
             leases,
             reports,
-            cluster_runtime: Arc::new(runtime),
+            cluster_runtime,
         }
     }
 

@@ -463,17 +463,10 @@ pub(super) async fn connection(
 /// Returns the plug-ins of the server with their schemas.
 #[utoipa::path(get, path = "/api/v1/cluster-plugins", tag = "clusters",
     responses((status = 200, description = "Providers and automators", body = ClusterPlugins)))]
-pub(super) async fn plugins() -> Result<Json<ClusterPlugins>, ServerError> {
-    let mut found = ClusterPlugins::default();
-    for manifest in cluster::plugins(std::path::Path::new("")).manifests() {
-        let schema = serde_json::to_value(manifest);
-        let schema = schema.map_err(|error| ServerError::Internal(error.to_string()))?;
-        match manifest.kind {
-            orrery_provisioner::plugin::PluginKind::Provider => found.providers.push(schema),
-            orrery_provisioner::plugin::PluginKind::Automator => found.automators.push(schema),
-        }
-    }
-    Ok(Json(found))
+pub(super) async fn plugins(
+    State(app): State<ServerState>,
+) -> Result<Json<ClusterPlugins>, ServerError> {
+    Ok(Json(app.with_store(|store| cluster::manifests(store)).await?))
 }
 
 /// Lists the workers of the installation.
