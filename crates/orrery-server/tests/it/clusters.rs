@@ -1,6 +1,7 @@
 //! Clusters through the API, on simulated machines whose journals tell what was done to them.
 
 mod changes;
+mod kills;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,33 @@ fn service(name: &str, requires: &[&str], actions: &[&str]) -> Value {
 
 const ACTIONS: [&str; 5] = ["install", "configure", "start", "stop", "remove"];
 
+/// Documents of a shop, whose provider has these fields.
+fn documents(fields: &Value) -> Value {
+    let offers = json!({"local": {"flavor": "s1"}});
+    let images = json!({"local": {"image": "debian-12", "sshuser": "admin"}});
+    let provider = json!({"name": "local", "providertype": "sim", "provisioner": fields});
+    let services = json!({
+        "db": {"quantities": {"min": 1, "max": 1}}, "app": {"quantities": {"min": 1}},
+    });
+    let template = json!({
+        "name": "shop",
+        "defaults": {"provider": "local", "services": ["app", "db"], "config": {"app": {"port": "80"}}},
+        "constraints": {"services": services, "layout": {"cantcoexist": [["app", "db"]]}},
+    });
+    let with_initialize: Vec<&str> = ACTIONS.into_iter().chain(["initialize"]).collect();
+    let tiny = json!({"name": "tiny", "providermap": {"local": {"flavor": "s0"}}});
+    json!([
+        {"kind": "provider", "content": provider},
+        {"kind": "hardware", "content": {"name": "small", "providermap": offers}},
+        {"kind": "hardware", "content": tiny},
+        {"kind": "image", "content": {"name": "debian", "providermap": images}},
+        {"kind": "service", "content": service("db", &[], &with_initialize)},
+        {"kind": "service", "content": service("app", &["db"], &ACTIONS)},
+        {"kind": "service", "content": service("cache", &[], &ACTIONS)},
+        {"kind": "template", "content": template},
+    ])
+}
+
 impl Site {
     pub(crate) fn new(world: World) -> Self {
         let data = tempfile::tempdir().unwrap();
@@ -63,32 +91,9 @@ impl Site {
     }
 
     fn add_documents(&self) {
-        let offers = json!({"local": {"flavor": "s1"}});
-        let images = json!({"local": {"image": "debian-12", "sshuser": "admin"}});
         let fields = json!({"directory": self.journals.path()});
-        let provider = json!({"name": "local", "providertype": "sim", "provisioner": fields});
-        let constraints = json!({
-            "services": {"db": {"quantities": {"min": 1, "max": 1}}, "app": {"quantities": {"min": 1}}},
-            "layout": {"cantcoexist": [["app", "db"]]},
-        });
-        let template = json!({
-            "name": "shop",
-            "defaults": {"provider": "local", "services": ["app", "db"], "config": {"app": {"port": "80"}}},
-            "constraints": constraints,
-        });
-        let with_initialize: Vec<&str> = ACTIONS.into_iter().chain(["initialize"]).collect();
-        let documents = json!([
-            {"kind": "provider", "content": provider},
-            {"kind": "hardware", "content": {"name": "small", "providermap": offers}},
-            {"kind": "hardware", "content": {"name": "tiny", "providermap": {"local": {"flavor": "s0"}}}},
-            {"kind": "image", "content": {"name": "debian", "providermap": images}},
-            {"kind": "service", "content": service("db", &[], &with_initialize)},
-            {"kind": "service", "content": service("app", &["db"], &ACTIONS)},
-            {"kind": "service", "content": service("cache", &[], &ACTIONS)},
-            {"kind": "template", "content": template},
-        ]);
-        let path = "/api/v1/cluster-documents/apply";
-        self.world.admin().post(path, &json!({"documents": documents})).good();
+        let body = json!({"documents": documents(&fields)});
+        self.world.admin().post("/api/v1/cluster-documents/apply", &body).good();
     }
 
     pub(crate) fn start(&mut self) {

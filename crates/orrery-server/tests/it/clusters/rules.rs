@@ -35,7 +35,8 @@ fn one_operation_is_open_at_a_time(world: World) {
     let stale = site.admin().send("POST", &path, &stale, Some(&body));
     refused(&stale, 412, "outdated");
     let current = [("if-match", &*format!("\"{revision}\""))];
-    assert_eq!(site.admin().send("POST", &path, &current, Some(&body)).status, 202);
+    let accepted = site.admin().send("POST", &path, &current, Some(&body));
+    assert_eq!(accepted.status, 202, "{accepted:?}");
     site.wait_for(&id, "active");
     assert_eq!(site.machines().len(), 3);
     let listed = site.admin().get(&path).good();
@@ -76,9 +77,9 @@ fn quotas_hold_under_concurrent_requests(world: World) {
 fn account(site: &Site, name: &str, project: &str, role: &str) -> Client {
     let password = "Correct-horse-2";
     let new = json!({"name": name, "password": password});
-    let user = site.admin().post("/api/v1/users", &new).good();
+    site.admin().post("/api/v1/users", &new).good();
     let path = format!("/api/v1/projects/{project}/role-assignments");
-    site.admin().post(&path, &json!({"user": user["id"], "role": role})).good();
+    site.admin().post(&path, &json!({"user": name, "role": role})).good();
     site.world.served.login(name, password)
 }
 
