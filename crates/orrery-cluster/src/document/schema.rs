@@ -165,6 +165,7 @@ pub(super) static SERVICE: Shape = Object(&[
                 optional("start", &ACTION),
                 optional("stop", &ACTION),
                 optional("remove", &ACTION),
+                optional("probe", &ACTION),
             ]),
         )]),
     ),

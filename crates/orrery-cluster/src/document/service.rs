@@ -92,6 +92,8 @@ pub enum ServiceAction {
     Start,
     Stop,
     Remove,
+    /// Checks that a running service works; fails if it does not.
+    Probe,
 }
 
 /// Instruction for an automator.

@@ -21,6 +21,7 @@ mod services;
 pub use create::{NewCluster, create};
 pub use error::IntentError;
 pub use layout::HardwareChange;
+pub use problem::read_config;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -125,3 +125,15 @@ pub(super) fn known_services<'n>(
     };
     names.iter().map(known).collect()
 }
+
+/// Reads a configuration from YAML or JSON.
+///
+/// # Errors
+/// A sentence about the first error.
+pub fn read_config(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_saphyr::from_str::<Value>(text) {
+        Ok(Value::Object(config)) => Ok(config),
+        Ok(_) => Err("expected an object with the sections of the configuration".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}

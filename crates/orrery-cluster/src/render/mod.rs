@@ -123,7 +123,9 @@ pub struct ServiceAttributes {
     /// Action that checks if a running service works.
     #[serde(default)]
     pub probe: Option<ActionAttributes>,
-    /// Configuration of the cluster with its macros, without expansion.
+    /// Configuration with its macros, without expansion: the section of the service, and those
+    /// that name no service of the cluster. All actions get it. Its digest is that of
+    /// `cluster::Configured`, so that a change of it does not repeat other actions.
     #[serde(default)]
     pub config: Map<String, Value>,
     /// Digest of everything that determines the result of the action.

@@ -220,7 +220,7 @@ impl<'v, 'i> Writer<'v, 'i> {
         kind: Kind,
         mode: Mode,
     ) -> Attributes {
-        use ServiceAction::{Configure, Initialize, Install, Remove, Start, Stop};
+        use ServiceAction::{Configure, Initialize, Install, Probe, Remove, Start, Stop};
         let (parts, shared) = (&self.nodes[node], &self.services[service]);
         let digests = &self.digests.services[service];
         let state = self.view.nodes[node].state(service);
@@ -244,7 +244,7 @@ impl<'v, 'i> Writer<'v, 'i> {
         let mut object = Object::new();
         object.raw("action", text(action));
         object.entries(&self.cluster);
-        object.raw("config", if kind == Kind::Configured { &shared.config } else { "{}" });
+        object.raw("config", &shared.config);
         object.plain("digest", digest);
         object.number("generation", if has_generation { generation } else { 0 });
         object.entries(&parts.identity);
@@ -257,7 +257,8 @@ impl<'v, 'i> Writer<'v, 'i> {
         }
         let resources = action.or(undo).and_then(|action| shared.resources.get(&action));
         object.raw("plugin_resources", resources.map_or("{}", String::as_str));
-        object.raw("probe", "null");
+        let probe = (kind == Kind::Running && !mode.purged).then_some(Probe);
+        object.raw("probe", text(probe));
         object.entries(&self.provider);
         object.flag("purged", mode.purged);
         let tells_state = matches!(kind, Kind::Initialized | Kind::Running);
@@ -294,5 +295,6 @@ fn action_name(action: ServiceAction) -> &'static str {
         ServiceAction::Start => "start",
         ServiceAction::Stop => "stop",
         ServiceAction::Remove => "remove",
+        ServiceAction::Probe => "probe",
     }
 }

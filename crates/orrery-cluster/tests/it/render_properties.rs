@@ -175,16 +175,22 @@ impl Case {
         Ok(())
     }
 
-    /// True if a service stops on a machine that stays.
+    /// True if a service stops on a node that stays, or everywhere.
     fn goes_down(&self) -> bool {
-        let running = |graph: &RenderedGraph, id: &ResourceId| graph.attribute(id, "running");
-        self.before.resources.keys().filter(|id| id.entity() == entity::RUNNING).any(|id| {
-            let stays = self.new.nodes.contains_key(id.agent());
-            stays
-                && self.graph.resources.contains_key(id)
-                && running(&self.before, id) == json!(true)
-                && running(&self.graph, id) == json!(false)
-        })
+        let runs_somewhere = |intent: &ClusterIntent, service: &str| {
+            let states = intent.nodes.values().filter_map(|node| node.services.get(service));
+            states.into_iter().any(|state| state.running)
+        };
+        let everywhere = self.new.placed_services().into_iter().any(|service| {
+            runs_somewhere(&self.old, service) && !runs_somewhere(&self.new, service)
+        });
+        everywhere
+            || self.old.nodes.iter().any(|(name, old)| {
+                old.services.iter().filter(|(_, state)| state.running).any(|(service, _)| {
+                    let new = self.new.nodes.get(name).and_then(|new| new.services.get(service));
+                    new.is_some_and(|new| !new.running)
+                })
+            })
     }
 
     fn stops(&self, id: &ResourceId) -> bool {
