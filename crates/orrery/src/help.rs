@@ -51,8 +51,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     (
-        "Plan clusters",
-        &["cluster", "template", "service", "hardware", "image", "provider", "tenant"],
+        "Manage clusters",
+        &["cluster", "template", "service", "hardware", "image", "provider", "tenant", "worker"],
     ),
     ("Other", &["server", "completion", "help"]),
 ];

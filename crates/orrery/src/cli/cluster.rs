@@ -5,20 +5,24 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use orrery_cluster::solver::MAX_SIZE;
 
+use super::cluster_life::ClusterLife;
 use crate::remote::ServerChoice;
 
-/// Check cluster templates and preview clusters
+/// Manage clusters, and check and solve their templates
 ///
 /// Documents are JSON or YAML files in a directory: clustertemplates/, partialtemplates/,
 /// services/, hardwaretypes/, imagetypes/, providers/ and tenants/. A server can store them, too.
-/// No machine is touched.
+/// A server creates clusters from them, and changes, monitors and deletes these.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   orrery cluster check documents
   orrery cluster solve webstack --size 7 --documents documents
   orrery cluster import documents
-  orrery cluster solve webstack --size 7")]
+  orrery cluster solve webstack --size 7
+  orrery cluster create shop --template webstack --size 7
+  orrery cluster grow shop 9
+  orrery cluster show shop")]
 pub(crate) struct ClusterGroup {
     #[command(subcommand)]
     pub(crate) action: ClusterAction,
@@ -29,6 +33,8 @@ pub(crate) enum ClusterAction {
     Check(CheckDocuments),
     Solve(SolveTemplate),
     Import(ImportDocuments),
+    #[command(flatten)]
+    Life(ClusterLife),
 }
 
 impl ClusterGroup {
@@ -37,6 +43,7 @@ impl ClusterGroup {
             ClusterAction::Check(options) => options.json,
             ClusterAction::Solve(options) => options.json,
             ClusterAction::Import(options) => options.json,
+            ClusterAction::Life(action) => action.json(),
         }
     }
 }

@@ -5,6 +5,8 @@
 pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod cluster;
+pub(crate) mod cluster_control;
+pub(crate) mod cluster_life;
 pub(crate) mod common;
 pub(crate) mod compile;
 pub(crate) mod deploy;
@@ -25,6 +27,7 @@ pub(crate) mod session;
 pub(crate) mod token;
 pub(crate) mod user;
 pub(crate) mod version;
+pub(crate) mod worker;
 
 use std::path::PathBuf;
 
@@ -55,6 +58,7 @@ use self::session::{ContextGroup, Login, Logout};
 use self::token::TokenGroup;
 use self::user::UserGroup;
 use self::version::VersionGroup;
+use self::worker::WorkerGroup;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -158,6 +162,7 @@ pub(crate) enum Command {
     Audit(AuditGroup),
     Export(Export),
     Cluster(ClusterGroup),
+    Worker(WorkerGroup),
     Provider(ProviderGroup),
     Hardware(HardwareGroup),
     Image(ImageGroup),
@@ -166,6 +171,9 @@ pub(crate) enum Command {
     Tenant(TenantGroup),
     Server(Box<Server>),
     Completion(Completion),
+    /// List names on a server for shell completion
+    #[command(hide = true)]
+    CompleteNames(CompleteNames),
 }
 
 /// Create a new project
@@ -368,6 +376,19 @@ pub(crate) struct Completion {
     /// Shell
     #[arg(value_enum)]
     pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompleteNames {
+    /// Kind of the names
+    #[arg(value_enum)]
+    pub(crate) kind: NamesKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NamesKind {
+    Clusters,
+    Templates,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

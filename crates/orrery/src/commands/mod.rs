@@ -28,6 +28,7 @@ mod server;
 mod server_ping;
 mod settle;
 mod version_upload;
+mod workers;
 
 use orrery_cluster::document::DocumentKind;
 
@@ -78,6 +79,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Audit(options) => remote::audit(options),
         Command::Export(options) => export::run(&options, cli.global.verbose > 0),
         Command::Cluster(options) => cluster::run(&options),
+        Command::Worker(options) => workers::run(&options),
         Command::Provider(options) => {
             cluster::manage(options.args, DocumentKind::Provider, options.action)
         }
@@ -103,5 +105,6 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(*options),
         Command::Completion(options) => completion::run(&options),
+        Command::CompleteNames(options) => cluster::complete_names(options.kind),
     }
 }

@@ -1,10 +1,12 @@
-//! `orrery cluster`: checks and solves documents of a directory locally, or templates on a server.
+//! `orrery cluster`: checks and solves documents of a directory locally, or templates on a server,
+//! and manages clusters of a server.
 
 mod apply;
 mod check;
 mod document_commands;
 mod documents;
 mod drawing;
+mod life;
 mod plan_text;
 mod preview_text;
 mod problems;
@@ -19,12 +21,14 @@ use crate::cli::cluster::{ClusterAction, ClusterGroup};
 use crate::error;
 
 pub(super) use document_commands::manage;
+pub(super) use life::complete_names;
 
 pub(crate) fn run(options: &ClusterGroup) -> Exit {
     error::finish(match &options.action {
         ClusterAction::Check(options) => check::run(options),
         ClusterAction::Solve(options) => solve::run(options),
         ClusterAction::Import(options) => apply::import(options),
+        ClusterAction::Life(action) => life::run(action),
     })
 }
 

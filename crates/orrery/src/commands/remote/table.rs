@@ -84,7 +84,7 @@ fn fit(rows: &mut [Vec<String>], width: usize) {
 }
 
 /// Prints names with values, one per line, without empty ones.
-pub(super) fn properties(lines: &[(&str, String)]) -> Result<Exit, CliError> {
+pub(in crate::commands) fn properties(lines: &[(&str, String)]) -> Result<Exit, CliError> {
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
@@ -112,7 +112,7 @@ pub(super) fn counts_by_name(counts: &BTreeMap<Status, u64>) -> String {
 }
 
 /// The same for an optional time.
-pub(super) fn moment_or(at: Option<&Time>, otherwise: &str) -> String {
+pub(in crate::commands) fn moment_or(at: Option<&Time>, otherwise: &str) -> String {
     at.map_or_else(|| otherwise.to_owned(), moment)
 }
 
