@@ -93,6 +93,7 @@ const SHARED_TYPE_NAMES: [(&str, &str); 11] = [
     ("Stmt", TREE_AND_PROGRAM),
     ("Typedef", TREE_AND_PROGRAM),
     ("Result", "the usual alias with the crate's error"),
+    ("RenderError", "of a text template, and of the resources of a cluster"),
     ("User", "an account of a machine, and one of the API"),
 ];
 const TREE_AND_PROGRAM: &str = "the same construct in the typed tree and in the program";
