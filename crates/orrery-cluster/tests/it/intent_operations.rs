@@ -347,3 +347,19 @@ fn requirements_grow_with_the_number_of_nodes() {
     let (small, large) = (edges(50), edges(400));
     assert!(large < 9 * small, "{small} requirements of 50 nodes, {large} of 400");
 }
+
+#[test]
+fn a_barrier_differs_whenever_one_of_its_instances_does() {
+    let old = cluster(8);
+    let resources = [("scripts/base.sh".to_owned(), "d1".to_owned())].into_iter().collect();
+    let new = old.with_plugin_resources(resources);
+    let graph = |intent: &ClusterIntent| RenderedGraph::new(&settled(intent).expect("a version"));
+    let (before, after) = (graph(&old), graph(&new));
+    let changed = after.changed(Some(&before));
+    let node = new.nodes.keys().next().expect("a node");
+    assert!(changed.contains(&after.id(entity::INSTALLED, node, Some("base"))));
+    // The engine orders only what differs: what waits for the barrier waits for this, too.
+    let barriers: Vec<&str> =
+        changed.iter().filter(|id| id.entity() == entity::BARRIER).map(|id| id.value()).collect();
+    assert_eq!(barriers, ["installed/base"]);
+}
