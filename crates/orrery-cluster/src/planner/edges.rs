@@ -187,15 +187,23 @@ fn reverse_within_roles(builder: &mut Builder<'_>, first: &[Instance<'_>], then:
 /// A removed instance waits until the other instances of its service run and its dependents are
 /// updated.
 fn departures(builder: &mut Builder<'_>) {
+    let stays = |service: &str, stop: &Instance<'_>| {
+        let node = builder.target.nodes.get(stop.node);
+        node.is_some_and(|node| node.services.contains_key(service))
+    };
+    // An instance that stops and is installed again waits for its dependents to stop: these cannot
+    // wait for instances that are installed later.
+    let stopped = builder.stops.iter().filter(|(service, stops)| {
+        stops.iter().any(|stop| stop.role == Role::Lasting && stays(service, stop))
+    });
+    let stopped: BTreeSet<&str> = stopped.map(|(service, _)| *service).collect();
+    let mut held = builder.old_order.with_dependents(&stopped);
+    held.extend(builder.new_order.with_dependents(&stopped));
     for service in builder.stops.keys().copied().collect::<Vec<_>>() {
-        if builder.disrupted.contains(service) {
+        if builder.disrupted.contains(service) || held.contains(service) {
             continue;
         }
-        let leaves = |stop: &&Instance<'_>| {
-            let node = builder.target.nodes.get(stop.node);
-            let stays = node.is_some_and(|node| node.services.contains_key(service));
-            stop.role == Role::Lasting && !stays
-        };
+        let leaves = |stop: &&Instance<'_>| stop.role == Role::Lasting && !stays(service, stop);
         let leaving: Vec<usize> = instances_of(&builder.stops, service)
             .iter()
             .filter(leaves)
