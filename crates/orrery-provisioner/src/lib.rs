@@ -31,6 +31,8 @@ pub mod rebalance;
 pub mod redacted;
 pub mod resource_store;
 pub mod runner;
+mod s3_signature;
+pub mod s3_store;
 pub mod sim_journal;
 pub mod slots;
 pub mod ssh_access;

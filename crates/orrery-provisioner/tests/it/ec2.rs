@@ -16,13 +16,13 @@ use serde_json::{Map, Value, json};
 use crate::harness::{World, install_packages, log, packages, read, wait_for};
 
 /// Moto's server. Dropping it ends it.
-struct Moto {
+pub(crate) struct Moto {
     server: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Moto {
-    fn start(python: &Interpreter, throttled: &std::path::Path) -> Self {
+    pub(crate) fn start(python: &Interpreter, throttled: &std::path::Path) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = Command::new(&python.program)
             .args(["-c", include_str!("moto.py"), &port.to_string()])
@@ -65,7 +65,7 @@ fn instances_are_created_found_confirmed_and_deleted_under_throttling() {
         return;
     }
     // Inside the network of the test there is no index.
-    let Some(moto) = install_packages("moto[server,ec2]>=5,<6") else { return };
+    let Some(moto) = install_packages("moto[server,ec2,s3]>=5,<6") else { return };
     let Some(_) = install_packages("boto3>=1.35,<2") else { return };
     let hub = TestMachine::start("hub", &[]);
     let result = std::thread::scope(|scope| {

@@ -11,5 +11,6 @@ mod ec2;
 mod harness;
 mod machines;
 mod process;
+mod s3;
 mod sim;
 mod workers;
