@@ -15,6 +15,7 @@ use crate::task::{Action, output_tail};
 
 /// Program that runs daemons of services; scripts find it on their search path.
 const DAEMON: &str = include_str!("orrery-daemon.sh");
+const DAEMON_NAME: &str = "orrery-daemon";
 
 /// Scripts on the node.
 #[derive(Debug)]
@@ -55,11 +56,17 @@ impl ShellAutomator {
         let paths = parts.map(|part| format!("{home}/{part}"));
         make_directories(&*run.access.target, &paths.each_ref().map(String::as_str), run.stop)?;
         let executable = Ownership { mode: Some(0o755), ..Ownership::default() };
-        let daemon = format!("{home}/bin/orrery-daemon");
+        let daemon = format!("{home}/bin/{DAEMON_NAME}");
         run.access.target.write_file(&daemon, DAEMON.as_bytes(), executable)?;
         for resource in run.task.plugin_resources.keys() {
             match resource.split_once('/') {
-                Some(("scripts", name)) => drop(put_script(run, name)?),
+                Some(("scripts", name)) => {
+                    let path = put_script(run, name)?;
+                    // Scripts call each other by name, and an action need not list all of them.
+                    if name != DAEMON_NAME {
+                        run.access.target.make_symlink(&format!("{home}/bin/{name}"), &path)?;
+                    }
+                }
                 Some(("archives", name)) => put_archive(run, name)?,
                 _ => {}
             }

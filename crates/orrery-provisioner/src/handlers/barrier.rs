@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use orrery_cluster::render::entity;
 use orrery_handlers::{Context, Crud, HandlerError, Registry};
 use orrery_model::{AttributeDiff, ResourceType};
 use serde::Deserialize;
 
 pub(super) fn register(registry: &mut Registry) {
-    let fields = ["cluster", "service", "state", "purged"];
-    let declaration = ResourceType::new("cluster::Barrier", "cluster", "name", &fields).outward();
+    let fields = ["cluster", "service", "state", "digest", "purged"];
+    let declaration = ResourceType::new(entity::BARRIER, "cluster", "name", &fields).outward();
     registry.register(declaration, Arc::new(BarrierHandler));
 }
 

@@ -165,6 +165,18 @@ impl World {
         self.directory.0.lock().unwrap().insert(name.to_owned(), node);
     }
 
+    /// Replaces the nodes of the directory; nodes that stay keep their facts.
+    pub(crate) fn set_nodes(&self, nodes: Vec<ViewNode>) {
+        let mut known = self.directory.0.lock().unwrap();
+        let before = std::mem::take(&mut *known);
+        for mut node in nodes {
+            if let Some(old) = before.get(&node.name) {
+                node.facts = old.facts.clone();
+            }
+            known.insert(node.name.clone(), node);
+        }
+    }
+
     pub(crate) fn facts(&self, node: &str) -> NodeFacts {
         self.directory.0.lock().unwrap()[node].facts.clone()
     }
@@ -232,6 +244,12 @@ impl World {
         let text = serde_json::to_string(attributes).unwrap();
         let id = format!("{entity}[{node},name={name}]").parse().unwrap();
         let resource = Resource::new(id, Attributes::parse(&text).unwrap(), Vec::new());
+        self.run_resource(purpose, &resource)
+    }
+
+    /// Runs the handler of a resource, as the engine does, and remembers its facts.
+    pub(crate) fn run_resource(&self, purpose: Purpose, resource: &Resource) -> RunOutcome {
+        let (entity, node) = (resource.id.entity(), resource.id.agent());
         let begin = || {
             *self.effects_begun.borrow_mut() += 1;
             Ok(())
@@ -240,7 +258,7 @@ impl World {
         let gate = EffectGate { is_unknown: self.has_unknown_effect, begin: &begin };
         let run = HandlerRun {
             purpose,
-            resource: &resource,
+            resource,
             version: VersionNumber(1),
             epoch: None,
             deployed_before: false,

@@ -11,6 +11,7 @@ mod ec2;
 mod harness;
 mod machines;
 mod process;
+mod rendered;
 mod s3;
 mod sim;
 mod workers;
