@@ -97,6 +97,7 @@ const CLOSED: [(&str, &[&str]); 9] = [
     (
         "orrery-provisioner",
         &[
+            "orrery-agent",
             "orrery-base",
             "orrery-cluster",
             "orrery-handlers",

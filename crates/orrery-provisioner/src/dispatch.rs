@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orrery_handlers::{CancelCause, CancelToken};
 
-use crate::runner::Runner;
+use crate::runner::PluginRunner;
 use crate::slots::Slots;
 use crate::task::{Task, TaskReport};
 
@@ -31,12 +31,12 @@ pub trait Dispatcher: Send + Sync {
 /// Carries out tasks in this process.
 #[derive(Clone, Debug)]
 pub struct LocalDispatcher {
-    runner: Arc<Runner>,
+    runner: Arc<PluginRunner>,
     slots: Slots,
 }
 
 impl LocalDispatcher {
-    pub fn new(runner: Arc<Runner>, slots: Slots) -> Self {
+    pub fn new(runner: Arc<PluginRunner>, slots: Slots) -> Self {
         LocalDispatcher { runner, slots }
     }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use crate::machine_name::MachineName;
-use crate::node_state::{ServiceState, StateChange};
-use crate::sim_journal::{JournalEntry, SimEvent, SimJournals, SimState};
+use crate::node_state::{ServiceRecord, StateChange};
+use crate::sim_journal::{SimEntry, SimEvent, SimJournals, SimState};
 
 /// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl JournalCheck {
 
     /// Adds a problem for each machine that is missing or should not exist, and each service that
     /// is not in its expected state. `expected` has the states by machine and service.
-    pub fn expect(&mut self, expected: &BTreeMap<MachineName, BTreeMap<String, ServiceState>>) {
+    pub fn expect(&mut self, expected: &BTreeMap<MachineName, BTreeMap<String, ServiceRecord>>) {
         let names: BTreeSet<&MachineName> = expected.keys().chain(self.machines.keys()).collect();
         let mut problems = Vec::new();
         for machine in names {
@@ -82,7 +82,7 @@ impl JournalCheck {
 }
 
 /// Problem with an effect in this state.
-fn doubled(state: &SimState, entry: &JournalEntry) -> Option<String> {
+fn doubled(state: &SimState, entry: &SimEntry) -> Option<String> {
     let (service, record) = match &entry.event {
         SimEvent::Create if state.exists => return Some("created twice".to_owned()),
         SimEvent::Delete if !state.exists => return Some("deleted twice".to_owned()),
@@ -115,29 +115,29 @@ fn doubled(state: &SimState, entry: &JournalEntry) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Action;
+    use crate::task::TaskAction;
 
     fn journal(events: &[SimEvent]) -> (tempfile::TempDir, SimJournals, MachineName) {
         let directory = tempfile::tempdir().unwrap();
         let journals = SimJournals::new(directory.path());
         let name = MachineName::new("c1", 1000, 1).unwrap();
         for event in events {
-            let entry = JournalEntry { task: "t".to_owned(), event: event.clone(), ok: true };
+            let entry = SimEntry { task: "t".to_owned(), event: event.clone(), ok: true };
             journals.append(&name, &entry).unwrap();
         }
         (directory, journals, name)
     }
 
-    fn act(action: Action, change: StateChange) -> SimEvent {
+    fn action_event(action: TaskAction, change: StateChange) -> SimEvent {
         SimEvent::Act { service: Some("db".to_owned()), action: Some(action), record: vec![change] }
     }
 
     fn initialize() -> SimEvent {
-        act(Action::Initialize, StateChange::Initialized { key: "k".to_owned() })
+        action_event(TaskAction::Initialize, StateChange::Initialized { key: "k".to_owned() })
     }
 
     fn start() -> SimEvent {
-        act(Action::Start, StateChange::Started { generation: 1 })
+        action_event(TaskAction::Start, StateChange::Started { generation: 1 })
     }
 
     fn problems(events: &[SimEvent]) -> Vec<String> {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn doubled_effects_are_found() {
-        let stop = act(Action::Stop, StateChange::Stopped);
+        let stop = action_event(TaskAction::Stop, StateChange::Stopped);
         assert!(problems(&[SimEvent::Create, initialize(), start(), stop, start()]).is_empty());
         for (events, problem) in [
             (vec![SimEvent::Create, SimEvent::Create], "created twice"),
@@ -170,7 +170,8 @@ mod tests {
             check.expect(&expected);
             check.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         };
-        let running = |generation| ServiceState { running: Some(generation), ..Default::default() };
+        let running =
+            |generation| ServiceRecord { running: Some(generation), ..Default::default() };
         let of = |state| [("db".to_owned(), state)].into();
         assert_eq!(expect([(name.clone(), of(running(1)))].into()), "");
         assert!(expect([(name.clone(), of(running(2)))].into()).contains("lost: db"));

@@ -2,7 +2,7 @@
 //! make, and the plug-ins that carry tasks out.
 //!
 //! A handler reads the attributes that `orrery_cluster::render` writes, builds a self-contained
-//! [`task::Task`], and gives it to a [`dispatch::Dispatcher`]. A [`runner::Runner`] carries it out
+//! [`task::Task`], and gives it to a [`dispatch::Dispatcher`]. A [`runner::PluginRunner`] carries it out
 //! with a provider ([`plugin::MachineProvider`]) or an automator ([`plugin::ServiceAutomator`]), in
 //! this process or on a worker. This crate knows nothing of stores, servers or engines. Start with
 //! [`handlers::register`], [`task`] and [`plugin`]. Tests are at the end of the files; those with

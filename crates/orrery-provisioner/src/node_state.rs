@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// State of one service on one machine; that of the machine itself has no service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ServiceState {
+pub struct ServiceRecord {
     /// Digest of the installation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<String>,
@@ -72,7 +72,7 @@ impl StateChange {
     }
 }
 
-impl ServiceState {
+impl ServiceRecord {
     pub fn apply(&mut self, change: &StateChange) {
         match change {
             StateChange::Toolchain { digest } => self.toolchain = Some(digest.clone()),
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_removed_service_is_installed_anew_and_keeps_its_initializations() {
-        let mut state = ServiceState::default();
+        let mut state = ServiceRecord::default();
         for change in [
             StateChange::Installed { digest: "d1".to_owned() },
             StateChange::Configured { digest: "c1".to_owned() },

@@ -10,14 +10,16 @@ use orrery_handlers::{CancelToken, Target};
 
 use crate::machine_name::MachineName;
 use crate::node_files::make_directories;
-use crate::node_state::{ServiceState, StateChange};
+use crate::node_state::{ServiceRecord, StateChange};
 use crate::plugin::{
     ActionOutput, ActionRun, MachineCall, MachineProvider, NodeAccess, PluginError, PluginKind,
     PluginResources,
 };
 use crate::plugins::Plugins;
 use crate::redacted::RedactedMap;
-use crate::task::{Action, Outputs, ServiceCall, ServiceWork, Task, TaskReport, TaskStatus, Work};
+use crate::task::{
+    Outputs, ServiceCall, ServiceWork, Task, TaskAction, TaskReport, TaskStatus, Work,
+};
 
 /// Largest state file in bytes.
 const STATE_BYTES_MAX: u64 = 1024 * 1024;
@@ -26,20 +28,23 @@ const MACHINE_STATE: &str = "_machine";
 
 /// Runs tasks in the thread of the caller.
 #[derive(Clone)]
-pub struct Runner {
+pub struct PluginRunner {
     plugins: Arc<Plugins>,
     resources: Arc<dyn PluginResources>,
 }
 
-impl fmt::Debug for Runner {
+/// The runner under its short name, where its module qualifies it.
+pub use PluginRunner as Runner;
+
+impl fmt::Debug for PluginRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner").field("plugins", &self.plugins).finish_non_exhaustive()
+        f.debug_struct("PluginRunner").field("plugins", &self.plugins).finish_non_exhaustive()
     }
 }
 
-impl Runner {
+impl PluginRunner {
     pub fn new(plugins: Arc<Plugins>, resources: Arc<dyn PluginResources>) -> Self {
-        Runner { plugins, resources }
+        PluginRunner { plugins, resources }
     }
 
     pub fn plugins(&self) -> &Plugins {
@@ -100,7 +105,7 @@ impl Runner {
                     self.inspect(provider.as_ref(), &call, service.as_deref(), probe.as_ref())?;
             }
             Work::Act(work) => {
-                let output = self.act(provider.as_ref(), &call, work)?;
+                let output = self.run_action(provider.as_ref(), &call, work)?;
                 (report.stdout, report.stderr) = (output.stdout, output.stderr);
             }
         }
@@ -134,14 +139,14 @@ impl Runner {
         Ok(outputs)
     }
 
-    fn act(
+    fn run_action(
         &self,
         provider: &dyn MachineProvider,
         call: &MachineCall<'_>,
         work: &ServiceWork,
     ) -> Result<ActionOutput, PluginError> {
         if let Some(simulation) = provider.simulation() {
-            simulation.act(call, work)?;
+            simulation.run_action(call, work)?;
             return Ok(ActionOutput::default());
         }
         let access = provider.access(call)?;
@@ -180,7 +185,7 @@ impl Runner {
         let automator = self.plugins.automator(plugin)?;
         let fields = match service_call.action {
             // Prepares the machine for all services: there are no fields.
-            Action::Bootstrap => RedactedMap::default(),
+            TaskAction::Bootstrap => RedactedMap::default(),
             _ => self.plugins.check_fields(
                 PluginKind::Automator,
                 plugin,
@@ -220,9 +225,9 @@ impl<'a> StateFile<'a> {
         Ok(StateFile { target: &*access.target, directory, path })
     }
 
-    fn read(&self) -> Result<ServiceState, PluginError> {
+    fn read(&self) -> Result<ServiceRecord, PluginError> {
         let Some(text) = self.target.read_file(&self.path, STATE_BYTES_MAX)? else {
-            return Ok(ServiceState::default());
+            return Ok(ServiceRecord::default());
         };
         serde_json::from_slice(&text).map_err(|error| {
             PluginError::new(format!("cannot read {} on the machine: {error}", self.path))

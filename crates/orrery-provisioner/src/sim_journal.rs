@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::machine_name::MachineName;
-use crate::node_state::{ServiceState, StateChange};
-use crate::task::Action;
+use crate::node_state::{ServiceRecord, StateChange};
+use crate::task::TaskAction;
 
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JournalEntry {
+pub struct SimEntry {
     /// Id of the task.
     pub task: String,
     #[serde(flatten)]
@@ -24,6 +24,9 @@ pub struct JournalEntry {
     /// False for an injected failure, which has no effect.
     pub ok: bool,
 }
+
+/// The entry under its short name, where its module qualifies it.
+pub use SimEntry as JournalEntry;
 
 /// An action on a simulated machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +39,7 @@ pub enum SimEvent {
         /// `None` for the machine itself.
         service: Option<String>,
         /// `None` if only changes are recorded.
-        action: Option<Action>,
+        action: Option<TaskAction>,
         record: Vec<StateChange>,
     },
 }
@@ -49,7 +52,7 @@ impl SimEvent {
             SimEvent::Confirm => "confirm".to_owned(),
             SimEvent::Delete => "delete".to_owned(),
             SimEvent::Act { service, action, .. } => {
-                let action = action.map_or("record", Action::as_str);
+                let action = action.map_or("record", TaskAction::as_str);
                 format!("{action} {}", service.as_deref().unwrap_or_default())
             }
         }
@@ -61,14 +64,14 @@ impl SimEvent {
 pub struct SimState {
     pub exists: bool,
     /// By service; that of the machine itself has an empty name.
-    pub services: BTreeMap<String, ServiceState>,
+    pub services: BTreeMap<String, ServiceRecord>,
     /// Number of entries by kind of action.
     pub attempts: BTreeMap<String, u32>,
 }
 
 impl SimState {
     /// Applies an entry.
-    pub fn apply(&mut self, entry: &JournalEntry) {
+    pub fn apply(&mut self, entry: &SimEntry) {
         *self.attempts.entry(entry.event.key()).or_default() += 1;
         if !entry.ok {
             return;
@@ -112,7 +115,7 @@ impl SimJournals {
     ///
     /// # Errors
     /// If the directory cannot be written.
-    pub fn append(&self, name: &MachineName, entry: &JournalEntry) -> io::Result<()> {
+    pub fn append(&self, name: &MachineName, entry: &SimEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry).map_err(io::Error::other)?;
         line.push(b'\n');
         let path = self.path(name);
@@ -137,7 +140,7 @@ impl SimJournals {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn entries(&self, name: &MachineName) -> io::Result<Vec<JournalEntry>> {
+    pub fn entries(&self, name: &MachineName) -> io::Result<Vec<SimEntry>> {
         let text = match fs::read_to_string(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             text => text?,
@@ -214,8 +217,8 @@ fn numbers(directory: &Path, ending: &str) -> io::Result<Vec<u64>> {
 mod tests {
     use super::*;
 
-    fn entry(event: SimEvent) -> JournalEntry {
-        JournalEntry { task: "t".to_owned(), event, ok: true }
+    fn entry(event: SimEvent) -> SimEntry {
+        SimEntry { task: "t".to_owned(), event, ok: true }
     }
 
     #[test]
@@ -228,10 +231,10 @@ mod tests {
         let record = vec![StateChange::Installed { digest: "d".to_owned() }];
         let act = SimEvent::Act {
             service: Some("app".to_owned()),
-            action: Some(Action::Install),
+            action: Some(TaskAction::Install),
             record,
         };
-        journals.append(&name, &JournalEntry { ok: false, ..entry(act.clone()) }).unwrap();
+        journals.append(&name, &SimEntry { ok: false, ..entry(act.clone()) }).unwrap();
         assert_eq!(journals.state(&name).unwrap().services, BTreeMap::new());
         journals.append(&name, &entry(act)).unwrap();
         let state = journals.state(&name).unwrap();

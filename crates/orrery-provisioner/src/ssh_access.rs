@@ -180,7 +180,7 @@ impl SshMachineAccess {
     }
 
     /// Forgets the connections and the key of a machine that is gone.
-    pub(crate) fn forget(&self, machine: &str) {
+    pub(crate) fn disconnect(&self, machine: &str) {
         let start = format!("{machine} ");
         self.inner.connected.lock().ignore_poison().retain(|key, _| !key.starts_with(&start));
         let _ = fs::remove_file(self.known_hosts(machine));

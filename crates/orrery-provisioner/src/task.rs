@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::NodeFacts;
 use crate::machine_name::MachineName;
-use crate::node_state::{ServiceState, StateChange};
+use crate::node_state::{ServiceRecord, StateChange};
 use crate::redacted::RedactedMap;
 
 /// Longest output that a report keeps, in bytes: the last ones.
@@ -26,7 +26,7 @@ pub struct Task {
     pub node: String,
     /// Name of the machine: `orr-CLUSTER-NUMBER-INCARNATION`.
     pub machine: String,
-    pub provider: PluginCall,
+    pub provider: PluginInvocation,
     pub description: NodeDescription,
     /// Known facts of the machine.
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct Task {
 
 /// A plug-in and the values of its fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PluginCall {
+pub struct PluginInvocation {
     /// Type of the plug-in, such as `netns` or `shell`.
     pub plugin: String,
     pub fields: RedactedMap,
@@ -106,15 +106,15 @@ pub struct ServiceWork {
 /// A call of an automator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceCall {
-    pub action: Action,
+    pub action: TaskAction,
     #[serde(flatten)]
-    pub automator: PluginCall,
+    pub automator: PluginInvocation,
 }
 
 /// Action of an automator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum TaskAction {
     Bootstrap,
     Install,
     Configure,
@@ -125,33 +125,33 @@ pub enum Action {
     Probe,
 }
 
-impl Action {
-    pub const ALL: [Action; 8] = [
-        Action::Bootstrap,
-        Action::Install,
-        Action::Configure,
-        Action::Initialize,
-        Action::Start,
-        Action::Stop,
-        Action::Remove,
-        Action::Probe,
+impl TaskAction {
+    pub const ALL: [TaskAction; 8] = [
+        TaskAction::Bootstrap,
+        TaskAction::Install,
+        TaskAction::Configure,
+        TaskAction::Initialize,
+        TaskAction::Start,
+        TaskAction::Stop,
+        TaskAction::Remove,
+        TaskAction::Probe,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Action::Bootstrap => "bootstrap",
-            Action::Install => "install",
-            Action::Configure => "configure",
-            Action::Initialize => "initialize",
-            Action::Start => "start",
-            Action::Stop => "stop",
-            Action::Remove => "remove",
-            Action::Probe => "probe",
+            TaskAction::Bootstrap => "bootstrap",
+            TaskAction::Install => "install",
+            TaskAction::Configure => "configure",
+            TaskAction::Initialize => "initialize",
+            TaskAction::Start => "start",
+            TaskAction::Stop => "stop",
+            TaskAction::Remove => "remove",
+            TaskAction::Probe => "probe",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        Action::ALL.into_iter().find(|action| action.as_str() == name)
+        TaskAction::ALL.into_iter().find(|action| action.as_str() == name)
     }
 }
 
@@ -223,7 +223,7 @@ pub struct Outputs {
     /// Of `list`.
     pub machines: Vec<MachineRecord>,
     /// Of `inspect`.
-    pub state: Option<ServiceState>,
+    pub state: Option<ServiceRecord>,
     /// Of `inspect` with a probe: the complaint of the probe, if the service does not work.
     pub probe_failure: Option<String>,
 }
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn actions_have_the_names_of_documents() {
-        for action in Action::ALL {
-            assert_eq!(Action::from_name(action.as_str()), Some(action));
+        for action in TaskAction::ALL {
+            assert_eq!(TaskAction::from_name(action.as_str()), Some(action));
             assert_eq!(serde_json::to_value(action).unwrap(), action.as_str());
         }
     }

@@ -17,7 +17,7 @@ use crate::plugin::{
     ResourceFormat, ServiceAutomator,
 };
 use crate::python_plugin::PythonPackages;
-use crate::task::{Action, output_tail};
+use crate::task::{TaskAction, output_tail};
 
 const REQUIREMENTS: [&str; 1] = ["ansible-core>=2.16,<3"];
 
@@ -124,7 +124,7 @@ impl ServiceAutomator for AnsibleAutomator {
 
     fn run(&self, run: &ActionRun<'_>) -> Result<ActionOutput, PluginError> {
         let interpreter = self.packages.interpreter()?;
-        if run.action == Action::Bootstrap {
+        if run.action == TaskAction::Bootstrap {
             // It needs Python on the node only.
             return Ok(ActionOutput::default());
         }

@@ -16,7 +16,7 @@ use crate::plugin::{
     ActionOutput, ActionRun, FieldFormat, FieldSchema, PluginError, PluginKind, PluginManifest,
     ServiceAutomator,
 };
-use crate::task::Action;
+use crate::task::TaskAction;
 
 /// Native resources on the node.
 #[derive(Debug)]
@@ -149,11 +149,12 @@ impl ServiceAutomator for ModelAutomator {
     }
 
     fn run(&self, run: &ActionRun<'_>) -> Result<ActionOutput, PluginError> {
-        if run.action == Action::Bootstrap {
+        if run.action == TaskAction::Bootstrap {
             return Ok(ActionOutput::default());
         }
-        let is_purge = matches!(run.action, Action::Remove | Action::Stop);
-        let purpose = if run.action == Action::Probe { Purpose::DryRun } else { Purpose::Deploy };
+        let is_purge = matches!(run.action, TaskAction::Remove | TaskAction::Stop);
+        let purpose =
+            if run.action == TaskAction::Probe { Purpose::DryRun } else { Purpose::Deploy };
         let entries = ModelAutomator::entries(run)?;
         // All are checked before the first is applied.
         let mut resources = entries

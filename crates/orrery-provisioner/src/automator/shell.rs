@@ -11,7 +11,7 @@ use crate::plugin::{
     ActionOutput, ActionRun, FieldFormat, FieldSchema, PluginError, PluginKind, PluginManifest,
     ResourceFormat, ServiceAutomator,
 };
-use crate::task::{Action, output_tail};
+use crate::task::{TaskAction, output_tail};
 
 /// Program that runs daemons of services; scripts find it on their search path.
 const DAEMON: &str = include_str!("orrery-daemon.sh");
@@ -221,7 +221,7 @@ impl ServiceAutomator for ShellAutomator {
 
     fn run(&self, run: &ActionRun<'_>) -> Result<ActionOutput, PluginError> {
         match run.action {
-            Action::Bootstrap => self.bootstrap(run),
+            TaskAction::Bootstrap => self.bootstrap(run),
             _ => self.run_script(run),
         }
     }

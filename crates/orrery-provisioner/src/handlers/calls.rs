@@ -19,7 +19,8 @@ use crate::machine_name::MachineName;
 use crate::plugin::PluginKind;
 use crate::redacted::RedactedMap;
 use crate::task::{
-    Action, NodeDescription, Outputs, PluginCall, ServiceCall, Task, TaskReport, TaskStatus, Work,
+    NodeDescription, Outputs, PluginInvocation, ServiceCall, Task, TaskAction, TaskReport,
+    TaskStatus, Work,
 };
 
 /// Number of the next task of this process.
@@ -129,7 +130,7 @@ impl<'s> NodeCalls<'s> {
     }
 
     /// Checks the provider's fields, so that mistakes are found before a task is dispatched.
-    fn provider_call(&self) -> Result<PluginCall, HandlerError> {
+    fn provider_call(&self) -> Result<PluginInvocation, HandlerError> {
         let plugin = &self.node.provider_type;
         let checked = self.services.plugins.check_fields(
             PluginKind::Provider,
@@ -144,7 +145,7 @@ impl<'s> NodeCalls<'s> {
                 None => HandlerError::failed(text),
             }
         })?;
-        Ok(PluginCall { plugin: plugin.clone(), fields })
+        Ok(PluginInvocation { plugin: plugin.clone(), fields })
     }
 
     /// Gives work to the dispatcher, and waits for its report.
@@ -234,8 +235,8 @@ pub(super) fn log_output(report: &TaskReport, context: &mut Context<'_>) {
 
 /// Builds the call of an automator.
 pub(super) fn service_call(attributes: &ActionAttributes) -> Result<ServiceCall, HandlerError> {
-    let action = Action::from_name(&attributes.name).ok_or_else(|| {
-        let names = Action::ALL.map(Action::as_str).join(", ");
+    let action = TaskAction::from_name(&attributes.name).ok_or_else(|| {
+        let names = TaskAction::ALL.map(TaskAction::as_str).join(", ");
         HandlerError::failed_with_hint(
             format!("automators have no action {:?}", attributes.name),
             format!("actions are {names}"),
@@ -244,7 +245,7 @@ pub(super) fn service_call(attributes: &ActionAttributes) -> Result<ServiceCall,
     let fields = RedactedMap(attributes.fields.clone());
     Ok(ServiceCall {
         action,
-        automator: PluginCall { plugin: attributes.automator.clone(), fields },
+        automator: PluginInvocation { plugin: attributes.automator.clone(), fields },
     })
 }
 

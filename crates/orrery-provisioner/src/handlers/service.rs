@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::ClusterServices;
 use super::calls::{NodeCalls, service_call, succeeded};
 use super::service_steps::{perform, run_once, start, stop};
-use crate::node_state::{InitializationState, ServiceState, StateChange};
+use crate::node_state::{InitializationState, ServiceRecord, StateChange};
 use crate::task::{Outputs, TaskStatus, Work};
 
 /// State of a service that one resource is about.
@@ -36,7 +36,7 @@ pub(super) struct ServiceHandler {
 /// A service as its node remembers it.
 #[derive(Debug, Default)]
 pub(super) struct CurrentService {
-    pub(super) state: ServiceState,
+    pub(super) state: ServiceRecord,
     /// Complaint of the probe.
     pub(super) probe_failure: Option<String>,
     /// The service does not define the action, so there is nothing to do.
@@ -76,7 +76,7 @@ impl ServiceHandler {
     }
 
     /// Returns true if there is something that `diff` compares or `delete` removes.
-    fn exists(&self, desired: &ServiceAttributes, state: &ServiceState) -> bool {
+    fn exists(&self, desired: &ServiceAttributes, state: &ServiceRecord) -> bool {
         match self.step {
             ServiceStep::Installed => state.installed.is_some(),
             ServiceStep::Configured => state.configured.is_some(),

@@ -12,7 +12,7 @@ use super::ClusterServices;
 use super::calls::NodeCalls;
 use crate::node_state::StateChange;
 use crate::redacted::RedactedMap;
-use crate::task::{Action, PluginCall, ServiceCall, ServiceWork, Work};
+use crate::task::{PluginInvocation, ServiceCall, ServiceWork, TaskAction, Work};
 
 pub(super) struct ToolchainHandler(pub(super) Arc<ClusterServices>);
 
@@ -39,8 +39,11 @@ impl ToolchainHandler {
         let last = desired.automators.len().saturating_sub(1);
         for (at, automator) in desired.automators.iter().enumerate() {
             let call = ServiceCall {
-                action: Action::Bootstrap,
-                automator: PluginCall { plugin: automator.clone(), fields: RedactedMap::default() },
+                action: TaskAction::Bootstrap,
+                automator: PluginInvocation {
+                    plugin: automator.clone(),
+                    fields: RedactedMap::default(),
+                },
             };
             // The whole is recorded with its last part.
             let record = match at == last {

@@ -9,9 +9,9 @@ use super::error::PluginError;
 use super::manifest::PluginManifest;
 use crate::facts::NodeFacts;
 use crate::machine_name::MachineName;
-use crate::node_state::ServiceState;
+use crate::node_state::ServiceRecord;
 use crate::redacted::RedactedMap;
-use crate::task::{Action, MachineRecord, NodeDescription, ServiceWork, Task};
+use crate::task::{MachineRecord, NodeDescription, ServiceWork, Task, TaskAction};
 
 /// Call of a provider for one machine.
 #[derive(Clone, Copy, Debug)]
@@ -88,11 +88,11 @@ pub trait NodeSimulation: Send + Sync {
         &self,
         call: &MachineCall<'_>,
         service: Option<&str>,
-    ) -> Result<ServiceState, PluginError>;
+    ) -> Result<ServiceRecord, PluginError>;
 
     /// # Errors
     /// If the action fails, as the simulation decides.
-    fn act(&self, call: &MachineCall<'_>, work: &ServiceWork) -> Result<(), PluginError>;
+    fn run_action(&self, call: &MachineCall<'_>, work: &ServiceWork) -> Result<(), PluginError>;
 }
 
 /// Access to a machine.
@@ -129,7 +129,7 @@ impl fmt::Debug for NodeAccess {
 #[derive(Clone, Copy)]
 pub struct ActionRun<'t> {
     pub task: &'t Task,
-    pub action: Action,
+    pub action: TaskAction,
     /// `None` for the machine itself.
     pub service: Option<&'t str>,
     /// Checked fields of the automator, with defaults.
@@ -158,7 +158,7 @@ pub struct ActionOutput {
 pub trait ServiceAutomator: Send + Sync {
     fn manifest(&self) -> &PluginManifest;
 
-    /// Carries out an action. `Action::Bootstrap` prepares the machine, and may be repeated.
+    /// Carries out an action. `TaskAction::Bootstrap` prepares the machine, and may be repeated.
     ///
     /// # Errors
     /// If it fails; `is_unclear` if it may have been carried out nevertheless.

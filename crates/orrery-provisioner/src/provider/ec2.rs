@@ -179,7 +179,7 @@ impl MachineProvider for Ec2Provider {
 
     fn delete(&self, call: &MachineCall<'_>, machine: &MachineName) -> Result<(), PluginError> {
         self.request("delete", call, machine)?;
-        self.ssh.forget(&machine.to_string());
+        self.ssh.disconnect(&machine.to_string());
         Ok(())
     }
 

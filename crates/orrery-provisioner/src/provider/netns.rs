@@ -315,7 +315,7 @@ impl MachineProvider for NetnsProvider {
 
     fn delete(&self, call: &MachineCall<'_>, machine: &MachineName) -> Result<(), PluginError> {
         let settings = self.settings(call)?;
-        self.ssh.forget(&machine.to_string());
+        self.ssh.disconnect(&machine.to_string());
         settings
             .delete(machine)
             .map_err(|error| PluginError::io(format!("delete the node {machine}"), &error))

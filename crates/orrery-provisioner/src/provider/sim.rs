@@ -8,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::facts::NodeFacts;
 use crate::machine_name::MachineName;
-use crate::node_state::ServiceState;
+use crate::node_state::ServiceRecord;
 use crate::plugin::{
     FieldFormat, FieldSchema, MachineCall, MachineProvider, NodeAccess, NodeSimulation,
     PluginError, PluginKind, PluginManifest,
 };
-use crate::sim_journal::{JournalEntry, SimEvent, SimJournals, SimState};
+use crate::sim_journal::{SimEntry, SimEvent, SimJournals, SimState};
 use crate::task::{MachineRecord, ServiceWork};
 
 /// Simulated machines. Any action of any automator succeeds on them, but for injected failures.
@@ -121,7 +121,7 @@ impl Settings {
             }
         }
         let ok = failure >= self.failure_rate;
-        let entry = JournalEntry { task: call.task.id.clone(), event, ok };
+        let entry = SimEntry { task: call.task.id.clone(), event, ok };
         self.journals.append(name, &entry).map_err(|error| journal_error(name, &error))?;
         if ok {
             return Ok(());
@@ -217,7 +217,7 @@ impl NodeSimulation for SimProvider {
         &self,
         call: &MachineCall<'_>,
         service: Option<&str>,
-    ) -> Result<ServiceState, PluginError> {
+    ) -> Result<ServiceRecord, PluginError> {
         let state = self.settings(call)?.state(call.name)?;
         if !state.exists {
             return Err(no_machine(call.name));
@@ -225,7 +225,7 @@ impl NodeSimulation for SimProvider {
         Ok(state.services.get(service.unwrap_or_default()).cloned().unwrap_or_default())
     }
 
-    fn act(&self, call: &MachineCall<'_>, work: &ServiceWork) -> Result<(), PluginError> {
+    fn run_action(&self, call: &MachineCall<'_>, work: &ServiceWork) -> Result<(), PluginError> {
         let settings = self.settings(call)?;
         let state = settings.state(call.name)?;
         if !state.exists {

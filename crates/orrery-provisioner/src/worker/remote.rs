@@ -67,12 +67,12 @@ impl fmt::Debug for WorkerDispatcher {
 }
 
 /// A task on a worker. Dropping it frees its place.
-struct Place<'a> {
+struct OccupiedSlot<'a> {
     dispatcher: &'a WorkerDispatcher,
     site: WorkerSite,
 }
 
-impl Drop for Place<'_> {
+impl Drop for OccupiedSlot<'_> {
     fn drop(&mut self) {
         let mut running = self.dispatcher.running.lock().ignore_poison();
         if let Some(count) = running.get_mut(&self.site.name) {
@@ -102,7 +102,7 @@ impl WorkerDispatcher {
     }
 
     /// Takes a place on the worker with the most free slots.
-    fn place(&self, sites: Vec<WorkerSite>) -> Option<Place<'_>> {
+    fn occupy(&self, sites: Vec<WorkerSite>) -> Option<OccupiedSlot<'_>> {
         let mut running = self.running.lock().ignore_poison();
         let free = |site: &WorkerSite| {
             site.slots.saturating_sub(running.get(&site.name).copied().unwrap_or(0))
@@ -110,7 +110,7 @@ impl WorkerDispatcher {
         let site = sites.into_iter().filter(|site| free(site) > 0).max_by_key(free)?;
         *running.entry(site.name.clone()).or_default() += 1;
         drop(running);
-        Some(Place { dispatcher: self, site })
+        Some(OccupiedSlot { dispatcher: self, site })
     }
 }
 
@@ -130,7 +130,7 @@ impl Dispatcher for WorkerDispatcher {
             DispatchError::NotStarted(format!("no slot of a worker was free: {cause:?}"))
         })?;
         // Workers may have come and gone while the task waited.
-        let place = self.place(self.workers.connected()).ok_or_else(|| {
+        let place = self.occupy(self.workers.connected()).ok_or_else(|| {
             DispatchError::NotStarted("the workers that are connected are busy".to_owned())
         })?;
         let report = run_on(&place.site, self.workers.environment(), &*self.contents, task, stop);

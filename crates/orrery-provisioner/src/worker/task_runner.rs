@@ -17,11 +17,11 @@ use super::contents::{ContentCache, clear};
 use super::tenant_slots::TenantSlots;
 use super::{REPORT, TASK_ENTITY};
 use crate::plugin::{PluginError, PluginResources};
-use crate::runner::Runner;
+use crate::runner::PluginRunner;
 use crate::task::{Task, TaskReport};
 
 /// Creates the runner of a slot: its directory, and the contents of plug-in resources.
-pub type SlotRunner = Arc<dyn Fn(&Path, Arc<dyn PluginResources>) -> Runner + Send + Sync>;
+pub type SlotRunner = Arc<dyn Fn(&Path, Arc<dyn PluginResources>) -> PluginRunner + Send + Sync>;
 
 /// Carries out tasks that come as commands.
 #[derive(Clone)]

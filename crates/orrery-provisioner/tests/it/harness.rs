@@ -22,7 +22,7 @@ use orrery_provisioner::facts::NodeFacts;
 use orrery_provisioner::handlers::{ActionLimits, ClusterServices, register};
 use orrery_provisioner::plugin::{PluginError, PluginResources};
 use orrery_provisioner::plugins::Plugins;
-use orrery_provisioner::runner::Runner;
+use orrery_provisioner::runner::PluginRunner;
 use orrery_provisioner::slots::Slots;
 use orrery_pyenv::interpreters::Interpreter;
 use orrery_pyenv::{VirtualEnvSpec, VirtualEnvs};
@@ -105,7 +105,7 @@ impl World {
     pub(crate) fn new(plugins: Plugins, provider_type: &'static str, fields: Value) -> Self {
         let resources = Arc::new(MemoryResources::default());
         let plugins = Arc::new(plugins);
-        let runner = Runner::new(Arc::clone(&plugins), Arc::clone(&resources) as _);
+        let runner = PluginRunner::new(Arc::clone(&plugins), Arc::clone(&resources) as _);
         let dispatcher = LocalDispatcher::new(Arc::new(runner), Slots::new(4));
         World::with_dispatcher(plugins, Arc::new(dispatcher), resources, provider_type, fields)
     }

@@ -18,7 +18,7 @@ use orrery_provisioner::journal_check::JournalCheck;
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::SimProvider;
 use orrery_provisioner::sim_journal::{SimEvent, SimJournals};
-use orrery_provisioner::task::Action;
+use orrery_provisioner::task::TaskAction;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
@@ -181,7 +181,7 @@ impl Cluster {
     }
 
     /// Number of successful actions of a service on all machines.
-    fn count(&self, service: &str, action: Action) -> usize {
+    fn count(&self, service: &str, action: TaskAction) -> usize {
         let journals = self.journals();
         let names = journals.machines().unwrap();
         let entries = names.iter().flat_map(|name| journals.entries(name).unwrap());
@@ -210,18 +210,21 @@ fn intents_reach_their_state_through_all_operations() {
     let limits = SearchLimits::default;
     let none = RestartPolicy::None;
     cluster.deploy(create(&catalog(), &new, limits()).unwrap(), &none);
-    assert_eq!((cluster.count("app", Action::Start), cluster.count("db", Action::Start)), (2, 1));
+    assert_eq!(
+        (cluster.count("app", TaskAction::Start), cluster.count("db", TaskAction::Start)),
+        (2, 1)
+    );
 
     cluster.deploy(cluster.intent().resize(5, limits()).unwrap(), &none);
-    assert_eq!(cluster.count("app", Action::Start), 4);
-    assert_eq!(cluster.count("db", Action::Initialize), 1);
+    assert_eq!(cluster.count("app", TaskAction::Start), 4);
+    assert_eq!(cluster.count("db", TaskAction::Initialize), 1);
 
     let config = json!({"app": {"database": "%ip.service.db%", "color": "blue"}});
     let rolling = RestartPolicy::Rolling { max_unavailable: BTreeMap::new(), default: 1 };
     let config = config.as_object().cloned().unwrap();
     cluster.deploy(cluster.intent().reconfigure(config).unwrap(), &rolling);
-    assert_eq!(cluster.count("app", Action::Stop), 4);
-    assert_eq!(cluster.count("app", Action::Start), 8);
+    assert_eq!(cluster.count("app", TaskAction::Stop), 4);
+    assert_eq!(cluster.count("app", TaskAction::Start), 8);
 
     let database: Vec<String> = vec!["db".to_owned()];
     cluster.deploy(cluster.intent().stop(&database).unwrap(), &none);
@@ -231,7 +234,11 @@ fn intents_reach_their_state_through_all_operations() {
     let node = cluster.intent().nodes.iter().find(|(_, node)| node.services.contains_key("db"));
     let node = node.unwrap().0.clone();
     cluster.deploy(cluster.intent().replace(&node).unwrap(), &none);
-    assert_eq!(cluster.count("db", Action::Initialize), 2, "the new machine has a new database");
+    assert_eq!(
+        cluster.count("db", TaskAction::Initialize),
+        2,
+        "the new machine has a new database"
+    );
 
     cluster.deploy(cluster.intent().resize(2, limits()).unwrap(), &none);
     cluster.deploy(cluster.intent().delete(), &none);

@@ -10,13 +10,13 @@ use orrery_model::{ChangeKind, OutcomeStatus};
 use orrery_provisioner::dispatch::{DispatchError, Dispatcher, LocalDispatcher};
 use orrery_provisioner::journal_check::JournalCheck;
 use orrery_provisioner::machine_name::MachineName;
-use orrery_provisioner::node_state::{InitializationState, ServiceState};
+use orrery_provisioner::node_state::{InitializationState, ServiceRecord};
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::SimProvider;
-use orrery_provisioner::runner::Runner;
+use orrery_provisioner::runner::PluginRunner;
 use orrery_provisioner::sim_journal::SimJournals;
 use orrery_provisioner::slots::Slots;
-use orrery_provisioner::task::{Action, Task, TaskReport, Work};
+use orrery_provisioner::task::{Task, TaskAction, TaskReport, Work};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -38,19 +38,19 @@ fn machine(incarnation: u32) -> MachineName {
     MachineName::new("c1", 1000, incarnation).unwrap()
 }
 
-fn running(service: &TestService) -> ServiceState {
-    ServiceState {
+fn running(service: &TestService) -> ServiceRecord {
+    ServiceRecord {
         installed: Some(service.digest.clone()),
         configured: Some(service.digest.clone()),
         initializations: [("key-1".to_owned(), InitializationState::Done)].into(),
         running: Some(service.generation),
-        ..ServiceState::default()
+        ..ServiceRecord::default()
     }
 }
 
-fn check(directory: &TempDir, expected: &[(MachineName, ServiceState)]) {
+fn check(directory: &TempDir, expected: &[(MachineName, ServiceRecord)]) {
     let mut check = JournalCheck::run(&SimJournals::new(directory.path())).unwrap();
-    let of = |(name, state): &(MachineName, ServiceState)| {
+    let of = |(name, state): &(MachineName, ServiceRecord)| {
         (name.clone(), BTreeMap::from([("db".to_owned(), state.clone())]))
     };
     check.expect(&expected.iter().map(of).collect());
@@ -174,7 +174,7 @@ fn retry(mut run: impl FnMut() -> orrery_handlers::run::RunOutcome) {
 /// Loses the report of one action after it was carried out.
 struct LossyDispatcher {
     inner: LocalDispatcher,
-    action: Action,
+    action: TaskAction,
     lost: AtomicU32,
 }
 
@@ -192,10 +192,10 @@ impl Dispatcher for LossyDispatcher {
     }
 }
 
-fn lossy_world(directory: &TempDir, action: Action) -> World {
+fn lossy_world(directory: &TempDir, action: TaskAction) -> World {
     let plugins = Arc::new(plugins(directory));
     let resources = Arc::new(MemoryResources::default());
-    let runner = Runner::new(Arc::clone(&plugins), Arc::clone(&resources) as _);
+    let runner = PluginRunner::new(Arc::clone(&plugins), Arc::clone(&resources) as _);
     let inner = LocalDispatcher::new(Arc::new(runner), Slots::new(2));
     let dispatcher = LossyDispatcher { inner, action, lost: AtomicU32::new(0) };
     World::with_dispatcher(plugins, Arc::new(dispatcher), resources, "sim", json!({}))
@@ -204,7 +204,7 @@ fn lossy_world(directory: &TempDir, action: Action) -> World {
 #[test]
 fn a_lost_answer_is_found_out_by_the_next_run() {
     let directory = tempfile::tempdir().unwrap();
-    let world = lossy_world(&directory, Action::Start);
+    let world = lossy_world(&directory, TaskAction::Start);
     let service = database();
     world.add_node("web-1000", 1000, &[&service]);
     world.deploy_machine("web-1000");
@@ -220,7 +220,7 @@ fn a_lost_answer_is_found_out_by_the_next_run() {
 #[test]
 fn a_lost_initialization_is_unknown_until_the_node_tells() {
     let directory = tempfile::tempdir().unwrap();
-    let mut world = lossy_world(&directory, Action::Initialize);
+    let mut world = lossy_world(&directory, TaskAction::Initialize);
     let service = database();
     world.add_node("web-1000", 1000, &[&service]);
     world.deploy_machine("web-1000");

@@ -22,7 +22,7 @@ use orrery_provisioner::dispatch::LocalDispatcher;
 use orrery_provisioner::plugin::PluginResources;
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::ProcessProvider;
-use orrery_provisioner::runner::Runner;
+use orrery_provisioner::runner::PluginRunner;
 use orrery_provisioner::slots::Slots;
 use orrery_provisioner::worker::{TaskRunner, WorkerDispatcher, WorkerSite, Workers};
 use serde_json::{Map, Value, json};
@@ -133,7 +133,7 @@ impl Scene {
         let of_slot = {
             let nodes = nodes.clone();
             move |_: &Path, contents: Arc<dyn PluginResources>| {
-                Runner::new(Arc::new(plugins(&nodes)), contents)
+                PluginRunner::new(Arc::new(plugins(&nodes)), contents)
             }
         };
         let worker = Arc::new(DirectWorker {
@@ -144,7 +144,7 @@ impl Scene {
         let workers = Arc::new(TestWorkers::default());
         let resources = Arc::new(MemoryResources::default());
         // Tasks that ran here would be seen: this process has no plug-ins for them.
-        let here = Runner::new(Arc::default(), Arc::clone(&resources) as _);
+        let here = PluginRunner::new(Arc::default(), Arc::clone(&resources) as _);
         let local = LocalDispatcher::new(Arc::new(here), Slots::new(1));
         let dispatcher =
             WorkerDispatcher::new(Arc::clone(&workers) as _, Arc::clone(&resources) as _, local);
