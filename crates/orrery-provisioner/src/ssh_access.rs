@@ -151,8 +151,7 @@ impl SshMachineAccess {
         let transport = connected.transport()?;
         let deadline = monotonic() + wait;
         let mut pause = PAUSE;
-        loop {
-            let Err(error) = transport.ping(&stop.within(ATTEMPT_TIME)) else { break };
+        while let Err(error) = transport.ping(&stop.within(ATTEMPT_TIME)) {
             let is_over = monotonic() + pause > deadline || stop.reason().is_some();
             let is_final = error.reason.contains("host key");
             if is_over || is_final {

@@ -106,7 +106,7 @@ impl Workers for TestWorkers {
         true
     }
 
-    fn environment(&self) -> &str {
+    fn environment(&self) -> &'static str {
         "environment"
     }
 }
