@@ -146,19 +146,28 @@ impl InventoryProvider {
         Ok(Reached { host: host.clone(), login, access })
     }
 
-    /// Hosts that serve the node, with the names of their machines.
+    /// Hosts that serve the node, with the names of their machines. A host that is down matters
+    /// only if no other one serves the node: it might be that one.
     fn claimed(&self, call: &MachineCall<'_>) -> Result<Vec<(Reached, MachineName)>, PluginError> {
         let mut found = Vec::new();
+        let mut failure = None;
         for host in InventoryProvider::hosts(call)? {
-            // A host that is down may serve the node: without it, the answer would be wrong.
-            let reached = self.reach(call, &host, LOOK_TIME)?;
-            if let Some(name) = read_claim(&reached)?
-                && name.is_same_node(call.name)
-            {
-                found.push((reached, name));
+            let claim = self.reach(call, &host, LOOK_TIME).and_then(|reached| {
+                let name = read_claim(&reached)?;
+                Ok(name.map(|name| (reached, name)))
+            });
+            match claim {
+                Ok(Some((reached, name))) if name.is_same_node(call.name) => {
+                    found.push((reached, name));
+                }
+                Ok(_) => {}
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Ok(found)
+        match failure {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 }
 

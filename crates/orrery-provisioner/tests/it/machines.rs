@@ -262,6 +262,16 @@ fn existing_hosts_are_claimed_by_one_node_each() {
         assert!(!log(&refused).contains("PRIVATE KEY"));
         assert_eq!(world.purge("cluster::Machine", "db-2000", None), ChangeKind::Purged);
         assert_eq!(create().outcome.status, OutcomeStatus::Deployed);
+        // A host that is down disturbs no node of another one.
+        assert_eq!(site.world.purge("cluster::Machine", "web-1001", None), ChangeKind::Purged);
+        let list = world.run(
+            Purpose::Deploy,
+            "cluster::Machine",
+            "db-2002",
+            "db-2002",
+            &world.machine_attributes("db-2002"),
+        );
+        assert_eq!(list.outcome.change.kind, ChangeKind::NoChange, "{}", log(&list));
         // It is a new machine: nothing of the earlier node counts.
         assert_eq!(world.deploy_machine("db-2002")[1..], [ChangeKind::Created; 2]);
     });
