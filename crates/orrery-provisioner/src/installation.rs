@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::automator::{AnsibleAutomator, ModelAutomator, ShellAutomator};
+use crate::automator::{AnsibleAutomator, ModelAutomator, PuppetAutomator, ShellAutomator};
 use crate::plugins::Plugins;
 use crate::provider::{
     Ec2Provider, InventoryProvider, NetnsProvider, ProcessProvider, SimProvider,
@@ -25,6 +25,7 @@ pub fn standard_plugins(directory: &Path) -> io::Result<Plugins> {
     plugins.add_provider(Arc::new(Ec2Provider::new(directory.join("python"), ssh)));
     plugins.add_automator(Arc::new(ShellAutomator::new()));
     plugins.add_automator(Arc::new(ModelAutomator::new()));
+    plugins.add_automator(Arc::new(PuppetAutomator::new()));
     plugins.add_automator(Arc::new(AnsibleAutomator::new(directory.join("python"))));
     Ok(plugins)
 }

@@ -168,22 +168,31 @@ fn check_name(name: &str) -> Result<(), PluginError> {
     Ok(())
 }
 
-/// Puts a script on the node unless it is there, and returns its path.
-fn put_script(run: &ActionRun<'_>, name: &str) -> Result<String, PluginError> {
+/// Puts a file on the node unless it is there, and returns its path.
+pub(super) fn put_file(
+    run: &ActionRun<'_>,
+    kind: &str,
+    name: &str,
+    mode: u32,
+) -> Result<String, PluginError> {
     check_name(name)?;
-    let resource = format!("scripts/{name}");
+    let resource = format!("{kind}/{name}");
     let digest = run.task.plugin_resources.get(&resource).cloned().unwrap_or_default();
-    let directory = format!("{}/scripts/{digest}", run.access.home);
+    let directory = format!("{}/{kind}/{digest}", run.access.home);
     let path = format!("{directory}/{name}");
     let target = &*run.access.target;
-    if target.stat(&path)?.is_some() {
+    if !digest.is_empty() && target.stat(&path)?.is_some() {
         return Ok(path);
     }
     let (_, content) = resource_content(run, &resource)?;
     make_directories(target, &[&directory], run.stop)?;
-    let executable = Ownership { mode: Some(0o755), ..Ownership::default() };
-    target.write_file(&path, &content, executable)?;
+    let ownership = Ownership { mode: Some(mode), ..Ownership::default() };
+    target.write_file(&path, &content, ownership)?;
     Ok(path)
+}
+
+fn put_script(run: &ActionRun<'_>, name: &str) -> Result<String, PluginError> {
+    put_file(run, "scripts", name, 0o755)
 }
 
 /// Unpacks an archive on the node unless it is there. A link `archives/NAME` leads to it.

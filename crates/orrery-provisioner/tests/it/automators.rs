@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orrery_handlers::run::Purpose;
 use orrery_model::{ChangeKind, OutcomeStatus};
-use orrery_provisioner::automator::{AnsibleAutomator, ModelAutomator};
+use orrery_provisioner::automator::{AnsibleAutomator, ModelAutomator, PuppetAutomator};
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::ProcessProvider;
 use serde_json::{Value, json};
@@ -117,5 +117,77 @@ fn a_playbook_runs_against_the_node_over_ssh() {
         let outcome = deploy("hello");
         assert_eq!(outcome.outcome.status, OutcomeStatus::Deployed, "{}", log(&outcome));
         assert_eq!(read(&site.file(1000, "ansible")), "configure web-1000 hello\n");
+    });
+}
+
+const MANIFEST: &str = r#"
+file { '/var/lib/orrery-node/puppet':
+  content => "${facts['orrery_action']} ${facts['orrery_node']} ${facts['orrery_config_color']}\n",
+}
+if $facts['orrery_config_color'] == 'none' {
+  fail('there is no color')
+}
+"#;
+
+/// Packages of Puppet with all that this machine lacks for them; `None` if there is no archive.
+fn puppet_packages() -> Option<std::path::PathBuf> {
+    let cache = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("puppet");
+    fs::create_dir_all(cache.join("partial")).unwrap();
+    let archives = format!("Dir::Cache::archives={}", cache.display());
+    let output = std::process::Command::new("apt-get")
+        .args(["-o", &archives, "-o", "APT::Sandbox::User=root", "-y", "--download-only"])
+        .args(["--no-install-recommends", "install", "puppet-agent"])
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Some(cache),
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            eprintln!("skipped: puppet-agent cannot be downloaded: {errors}");
+            None
+        }
+        Err(error) => {
+            eprintln!("skipped: apt-get: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_manifest_of_puppet_is_applied_on_the_node() {
+    if std::path::Path::new("/usr/bin/puppet").exists() {
+        eprintln!("skipped: this machine has Puppet, which nodes would find");
+        return;
+    }
+    if puppet_packages().is_none() {
+        return;
+    }
+    apart("a_manifest_of_puppet_is_applied_on_the_node", || {
+        let cache = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("puppet");
+        let mut site = Site::with_automator(Arc::new(PuppetAutomator::new()));
+        let node = site.node(1000);
+        site.world.deploy_machine(&node);
+        let digest = sha256(MANIFEST.as_bytes());
+        site.world.resources.0.lock().unwrap().insert(digest.clone(), MANIFEST.as_bytes().into());
+        site.world.plugin_resources.insert("manifests/app.pp".to_owned(), digest);
+        let mut service = TestService::of_script("app", "", &[]);
+        service.actions.insert("configure", ("puppet", json!({"manifest": "app.pp"})));
+        // The real tool is installed on the node only.
+        let install = format!("DEBIAN_FRONTEND=noninteractive dpkg -i {}/*.deb", cache.display());
+        service.actions.insert("install", ("shell", json!({"script": install})));
+        let configure = |site: &mut Site, color: &str| {
+            let config = json!({"app": {"color": color}});
+            site.world.config = config.as_object().cloned().unwrap();
+            site.world.run_service(Purpose::Deploy, "cluster::Configured", &node, &service)
+        };
+        let missing = configure(&mut site, "red");
+        assert!(log(&missing).contains("install the package puppet-agent"), "{}", log(&missing));
+        site.world.deploy("cluster::Installed", &node, &service);
+        let failed = configure(&mut site, "none");
+        assert_eq!(failed.outcome.status, OutcomeStatus::Failed);
+        assert!(log(&failed).contains("there is no color"), "{}", log(&failed));
+        let outcome = configure(&mut site, "red");
+        assert_eq!(outcome.outcome.status, OutcomeStatus::Deployed, "{}", log(&outcome));
+        assert_eq!(read(&site.file(1000, "puppet")), "configure web-1000 red\n");
+        assert!(!std::path::Path::new("/usr/bin/puppet").exists(), "it is on this machine");
     });
 }
