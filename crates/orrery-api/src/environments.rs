@@ -149,6 +149,12 @@ pub struct Setting {
     pub set: bool,
     /// Type of the value.
     pub r#type: SettingType,
+    /// Smallest value of a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<u64>,
+    /// Possible values of a choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
     /// Topic.
     pub section: SettingSection,
     /// Description of its effect.

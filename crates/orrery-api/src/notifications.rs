@@ -35,6 +35,27 @@ pub struct Notification {
     pub cleared: bool,
 }
 
+/// Number of notifications to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnreadNotifications {
+    /// Neither read nor cleared.
+    pub unread: u64,
+}
+
+/// Changes to many notifications. Absent fields keep their values.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NotificationsUpdate {
+    /// Newest creation time of the notifications to change: later ones were not seen yet. Default:
+    /// now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared: Option<bool>,
+}
+
 /// Changes to a notification. Absent fields keep their values.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -83,6 +83,15 @@ pub struct NewInvitation {
     pub expires_in: Option<u32>,
 }
 
+/// An invitation that no machine has used yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PendingInvitation {
+    pub id: Uuid,
+    pub names: Vec<String>,
+    pub created: Time,
+    pub expires: Time,
+}
+
 /// A newly created invitation.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Invitation {

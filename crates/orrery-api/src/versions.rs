@@ -308,6 +308,14 @@ pub struct VersionResource {
     pub undefined: bool,
 }
 
+/// Number of differences between two versions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DifferenceCounts {
+    pub added: u64,
+    pub modified: u64,
+    pub deleted: u64,
+}
+
 /// A resource that differs between two versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceDifference {

@@ -269,6 +269,11 @@ const ROUTES: &[RouteRule] = &[
     ),
     (
         "GET",
+        "/api/v1/environments/{environment}/versions/{from}/compare/{to}/counts",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
         "/api/v1/environments/{environment}/versions/{from}/compare/{to}",
         Access::Environment(Right::View),
     ),
@@ -385,6 +390,26 @@ const ROUTES: &[RouteRule] = &[
         Access::Environment(Right::Operate),
     ),
     ("GET", "/api/v1/environments/{environment}/remote-agents", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/remote-agents/invitations",
+        Access::Environment(Right::View),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/remote-agents/invitations/{id}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/unread-notifications",
+        Access::Environment(Right::View),
+    ),
+    (
+        "PATCH",
+        "/api/v1/environments/{environment}/notifications",
+        Access::Environment(Right::Operate),
+    ),
     // A joining machine receives the secrets of its resources.
     (
         "POST",

@@ -1,6 +1,6 @@
 //! Notifications: marked as read or cleared.
 
-use orrery_model::NotificationId;
+use orrery_model::{NotificationId, Timestamp};
 use orrery_store::{EnvironmentKey, NotificationRecord};
 
 use crate::error::ServerError;
@@ -11,6 +11,24 @@ use crate::services::Services;
 pub struct NotificationMarks {
     pub read: Option<bool>,
     pub cleared: Option<bool>,
+}
+
+/// Changes the marks of all notifications that were created until `until`; returns the number of
+/// unread ones afterwards.
+pub(crate) async fn mark_all(
+    services: &Services,
+    environment: EnvironmentKey,
+    until: Option<Timestamp>,
+    marks: NotificationMarks,
+) -> Result<u64, ServerError> {
+    let NotificationMarks { read, cleared } = marks;
+    let now = services.now();
+    let changed = services.change(move |store| {
+        let notifications = store.notifications();
+        notifications.update_all(environment, until.unwrap_or(now), read, cleared, now)?;
+        notifications.count_unread(environment)
+    });
+    Ok(changed.await?)
 }
 
 /// Changes the marks of a notification.

@@ -114,6 +114,18 @@ pub(crate) async fn invite(
     Ok(CreatedInvitation { token, names, expires, gateway: gateway.address, notes })
 }
 
+/// Withdraws an invitation that no machine has used: its token is refused from now on.
+pub(crate) async fn withdraw_invitation(
+    services: &Services,
+    environment: EnvironmentKey,
+    id: Uuid,
+) -> Result<(), ServerError> {
+    let now = services.now();
+    let withdraw =
+        services.change(move |store| store.invitations().withdraw(environment, id.into(), now));
+    Ok(withdraw.await?)
+}
+
 /// What happens to invited names that already have a place.
 fn placement_notes(
     store: &Store,

@@ -2,7 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
-use orrery_api::{Notification, NotificationSeverity, NotificationUpdate, Page};
+use orrery_api::{
+    Notification, NotificationSeverity, NotificationUpdate, NotificationsUpdate, Page,
+    UnreadNotifications,
+};
 use orrery_model::Timestamp;
 use orrery_store::{NotificationFilter, NotificationRecord, StoreError};
 use serde::Deserialize;
@@ -89,6 +92,35 @@ pub(super) async fn get(
     let found =
         app.with_store(move |store| store.notifications().get(environment.key, id.into())).await?;
     Ok(Json(notification_view(found)?))
+}
+
+/// Returns the number of notifications that are neither read nor cleared.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/unread-notifications", tag = "notifications",
+    params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "The number", body = UnreadNotifications)))]
+pub(super) async fn count_unread(
+    State(app): State<ServerState>,
+    InEnvironment(environment): InEnvironment,
+) -> Result<Json<UnreadNotifications>, ServerError> {
+    let key = environment.key;
+    let unread = app.with_store(move |store| store.notifications().count_unread(key)).await?;
+    Ok(Json(UnreadNotifications { unread }))
+}
+
+/// Marks all notifications of an environment as read or cleared, up to a time.
+#[utoipa::path(patch, path = "/api/v1/environments/{environment}/notifications", tag = "notifications", operation_id = "update_all_notifications",
+    params(("environment" = Uuid, Path)), request_body = NotificationsUpdate,
+    responses((status = 200, description = "Unread ones afterwards", body = UnreadNotifications)))]
+pub(super) async fn update_all(
+    State(app): State<ServerState>,
+    InEnvironment(environment): InEnvironment,
+    Body(update): Body<NotificationsUpdate>,
+) -> Result<Json<UnreadNotifications>, ServerError> {
+    let NotificationsUpdate { until, read, cleared } = update;
+    let marks = NotificationMarks { read, cleared };
+    let until = until.map(|time| time.0);
+    let unread = notifications::mark_all(&app, environment.key, until, marks).await?;
+    Ok(Json(UnreadNotifications { unread }))
 }
 
 /// Marks a notification as read or cleared.

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{
-    Actions, Invitation, NewInvitation, OfferedResourceType, Page, Problem, RemoteAgent,
-    RemoteAgentStatus, Transitioning,
+    Actions, Invitation, NewInvitation, OfferedResourceType, Page, PendingInvitation, Problem,
+    RemoteAgent, RemoteAgentStatus, Transitioning,
 };
 use orrery_model::{OfferedType, Timestamp};
 use orrery_store::{EnvironmentRecord, RemoteAgentRecord};
@@ -152,6 +152,39 @@ pub(super) async fn invite(
         notes: created.notes,
     };
     Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// Lists the invitations that no machine has used and that have not expired, oldest first, without
+/// their tokens.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/remote-agents/invitations", tag = "remote agents", operation_id = "invitations",
+    params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "All of them", body = Page<PendingInvitation>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn invitations(
+    State(app): State<ServerState>,
+    InEnvironment(environment): InEnvironment,
+) -> Result<Json<Page<PendingInvitation>>, ServerError> {
+    let (key, now) = (environment.key, app.now());
+    let found = app.with_store(move |store| store.invitations().open(key, now)).await?;
+    let items = found.into_iter().map(|open| PendingInvitation {
+        id: open.uuid.uuid(),
+        names: open.names,
+        created: time(open.created),
+        expires: time(open.expires),
+    });
+    Ok(Json(Page { items: items.collect(), next: None }))
+}
+
+/// Withdraws an invitation: its token is refused from now on.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}/remote-agents/invitations/{id}", tag = "remote agents", operation_id = "withdraw_invitation",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
+    responses((status = 204, description = "Withdrawn"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn withdraw(
+    State(app): State<ServerState>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, Uuid)>,
+) -> Result<StatusCode, ServerError> {
+    remote_agents::withdraw_invitation(&app, environment.key, id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]

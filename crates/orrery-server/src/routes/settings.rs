@@ -11,7 +11,7 @@ use crate::app::settings;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
-use crate::settings::{DEFINITIONS, SettingDefinition, check, definition};
+use crate::settings::{DEFINITIONS, SettingDefinition, ValueType, check, definition};
 use crate::state::ServerState;
 
 fn setting_view(definition: &SettingDefinition, records: &[SettingRecord]) -> Setting {
@@ -24,6 +24,11 @@ fn setting_view(definition: &SettingDefinition, records: &[SettingRecord]) -> Se
         value: given.unwrap_or_else(|| definition.default()),
         default: definition.default(),
         r#type: definition.form.name(),
+        minimum: matches!(definition.form, ValueType::Integer | ValueType::Number).then_some(0),
+        choices: match definition.form {
+            ValueType::Choice(choices) => choices.iter().map(|one| (*one).to_owned()).collect(),
+            _ => Vec::new(),
+        },
         section: definition.section,
         doc: definition.doc.to_owned(),
         protected: protected_by.is_some(),

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    AttributeChange, DifferenceKind, KeptResource, Page, ReleaseRequest, RemovalPlan,
-    ReservedVersion, ResourceDifference, SourceLocation, Transitioning, Unknown,
+    AttributeChange, DifferenceCounts, DifferenceKind, KeptResource, Page, ReleaseRequest,
+    RemovalPlan, ReservedVersion, ResourceDifference, SourceLocation, Transitioning, Unknown,
     UnmanagedResources, VersionReleased, VersionResource, VersionStatus, VersionStored,
     VersionSummary, VersionUpload,
 };
@@ -308,17 +308,6 @@ pub(super) async fn unknowns(
     Ok(Json(Page { items, next: None }))
 }
 
-/// Pagination parameters.
-#[derive(Clone, Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Pagination {
-    /// Maximum number of items.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-    /// Cursor: `next` of the previous page.
-    after: Option<String>,
-}
-
 fn differences(before: Option<&Resource>, after: Option<&Resource>) -> Vec<AttributeChange> {
     let of = |side: Option<&Resource>| {
         side.map(|resource| resource.attributes.to_object()).unwrap_or_default()
@@ -337,13 +326,17 @@ fn differences(before: Option<&Resource>, after: Option<&Resource>) -> Vec<Attri
         .collect()
 }
 
-fn difference(found: orrery_store::ResourceDiff) -> ResourceDifference {
-    let (before, after) = (found.before.as_ref(), found.after.as_ref());
-    let status = match (before, after) {
+fn difference_kind(found: &orrery_store::ResourceDiff) -> DifferenceKind {
+    match (&found.before, &found.after) {
         (None, _) => DifferenceKind::Added,
         (_, None) => DifferenceKind::Deleted,
         _ => DifferenceKind::Modified,
-    };
+    }
+}
+
+fn difference(found: orrery_store::ResourceDiff) -> ResourceDifference {
+    let status = difference_kind(&found);
+    let (before, after) = (found.before.as_ref(), found.after.as_ref());
     let only = |here: Option<&Resource>, there: Option<&Resource>| {
         let there = there.map(|resource| &resource.requires[..]).unwrap_or_default();
         let here = here.map(|resource| &resource.requires[..]).unwrap_or_default();
@@ -365,17 +358,57 @@ fn difference(found: orrery_store::ResourceDiff) -> ResourceDifference {
     }
 }
 
+/// Returns the number of differences between two versions.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{from}/compare/{to}/counts", tag = "versions", operation_id = "compare_counts",
+    params(("environment" = Uuid, Path), ("from" = u32, Path), ("to" = u32, Path)),
+    responses((status = 200, description = "The counts", body = DifferenceCounts)))]
+pub(super) async fn compare_counts(
+    State(app): State<ServerState>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, from, to)): Path<(Uuid, u32, u32)>,
+) -> Result<Json<DifferenceCounts>, ServerError> {
+    let (from, to) = (VersionNumber(from), VersionNumber(to));
+    let counts = app.with_store(move |store| {
+        let mut counts = DifferenceCounts::default();
+        store.versions().diff(environment.key, from, to, &mut |each| {
+            let of = match difference_kind(&each) {
+                DifferenceKind::Added => &mut counts.added,
+                DifferenceKind::Modified => &mut counts.modified,
+                DifferenceKind::Deleted => &mut counts.deleted,
+            };
+            *of += 1;
+        })?;
+        Ok(counts)
+    });
+    Ok(Json(counts.await?))
+}
+
+/// Filter of the differences between two versions.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DifferenceFilter {
+    /// Kind of the differences.
+    #[param(value_type = Option<DifferenceKind>)]
+    status: Option<String>,
+    /// Maximum number of items.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// Cursor: `next` of the previous page.
+    after: Option<String>,
+}
+
 /// Lists the differences between two versions by resource id.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{from}/compare/{to}", tag = "versions",
-    params(("environment" = Uuid, Path), ("from" = u32, Path), ("to" = u32, Path), Pagination),
+    params(("environment" = Uuid, Path), ("from" = u32, Path), ("to" = u32, Path), DifferenceFilter),
     responses((status = 200, description = "A page", body = Page<ResourceDifference>)))]
 pub(super) async fn compare(
     State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, from, to)): Path<(Uuid, u32, u32)>,
-    Query(part): Query<Pagination>,
+    Query(part): Query<DifferenceFilter>,
 ) -> Result<Json<Page<ResourceDifference>>, ServerError> {
     let limit = page_limit(part.limit)?;
+    let kind: Option<DifferenceKind> = parse_filter("status", part.status.as_deref())?;
     let after: Option<String> = part.after.as_deref().map(parse_cursor).transpose()?;
     let found = app
         .with_store(move |store| {
@@ -383,7 +416,8 @@ pub(super) async fn compare(
             let mut found = Vec::new();
             store.versions().diff(environment.key, from, to, &mut |each| {
                 let is_later = after.as_ref().is_none_or(|after| each.id.as_str() > after.as_str());
-                if is_later && found.len() <= limit {
+                let is_kind = kind.is_none_or(|kind| kind == difference_kind(&each));
+                if is_later && is_kind && found.len() <= limit {
                     found.push(difference(each));
                 }
             })?;

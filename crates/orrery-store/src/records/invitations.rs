@@ -24,6 +24,15 @@ pub struct NewInvitationRecord {
     pub token: Option<TokenId>,
 }
 
+/// An invitation that no machine has used and that has not expired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenInvitation {
+    pub uuid: InvitationId,
+    pub names: Vec<String>,
+    pub created: Timestamp,
+    pub expires: Timestamp,
+}
+
 /// A machine that requests to join.
 #[derive(Clone, Debug)]
 pub struct JoiningAgent {
@@ -104,6 +113,43 @@ impl Invitations<'_> {
                 values![uuid, environment.0, hash, &names, *created, *expires, *token],
             )?;
             record_change(sql, Some(environment), "invitation", &uuid.to_string(), *created)
+        })
+    }
+
+    /// Open invitations, oldest first.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn open(&self, environment: EnvironmentKey, now: Timestamp) -> Result<Vec<OpenInvitation>> {
+        let select = "SELECT id, names, created, expires FROM invitation \
+             WHERE environment = ?1 AND expires > ?2 AND used_by IS NULL ORDER BY created, id";
+        self.query(|sql| {
+            sql.all(select, values![environment.0, now], |row| {
+                let names =
+                    serde_json::from_str(row.str(1)?).map_err(|error| unreadable(&error))?;
+                let (created, expires) = (row.time(2)?, row.time(3)?);
+                Ok(OpenInvitation { uuid: row.id(0)?, names, created, expires })
+            })
+        })
+    }
+
+    /// Withdraws an open invitation: its token is refused from now on.
+    ///
+    /// # Errors
+    /// `NotFound` if it does not exist, or a machine has used it.
+    pub fn withdraw(
+        &self,
+        environment: EnvironmentKey,
+        uuid: InvitationId,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.transact(|sql| {
+            let delete = "DELETE FROM invitation \
+                 WHERE id = ?1 AND environment = ?2 AND used_by IS NULL";
+            if sql.run(delete, values![uuid, environment.0])? == 0 {
+                return Err(StoreError::not_found("open invitation", uuid.to_string()));
+            }
+            record_change(sql, Some(environment), "invitation", &uuid.to_string(), now)
         })
     }
 

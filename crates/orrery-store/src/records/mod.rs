@@ -114,7 +114,7 @@ pub use followed_branches::{BranchFailure, BranchState, NewFollowedBranch};
 pub use gateways::{GatewayHeartbeat, GatewayRecord};
 pub(crate) use idempotency::INTERRUPT_ALL_SQL;
 pub use idempotency::{KeyState, StoredResponse};
-pub use invitations::{JoinOutcome, JoiningAgent, NewInvitationRecord};
+pub use invitations::{JoinOutcome, JoiningAgent, NewInvitationRecord, OpenInvitation};
 pub(crate) use leases::lease_holder;
 pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};

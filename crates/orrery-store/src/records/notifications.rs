@@ -2,6 +2,7 @@
 
 use orrery_model::{CompileId, NotificationId, Timestamp};
 
+use crate::encoding::unsigned;
 use crate::records::{Notifications, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
@@ -159,6 +160,47 @@ impl Notifications<'_> {
             sql.run(update, values![uuid, read, cleared])?;
             record_change(sql, Some(environment), "notification", &uuid.to_string(), now)?;
             Ok(NotificationRecord { read, cleared, ..old })
+        })
+    }
+
+    /// Number of notifications that are neither read nor cleared.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn count_unread(&self, environment: EnvironmentKey) -> Result<u64> {
+        let select = "SELECT count(*) FROM notification \
+             WHERE environment = ?1 AND read = 0 AND cleared = 0";
+        let found =
+            self.query(|sql| sql.first(select, values![environment.0], |row| row.int(0)))?;
+        unsigned(found.unwrap_or(0))
+    }
+
+    /// Changes the given fields of all notifications that were created until `until`. Returns the
+    /// number of changed ones.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn update_all(
+        &self,
+        environment: EnvironmentKey,
+        until: Timestamp,
+        read: Option<bool>,
+        cleared: Option<bool>,
+        now: Timestamp,
+    ) -> Result<u64> {
+        let flag = |flag: Option<bool>| flag.map_or(-1, i64::from);
+        let (read, cleared) = (flag(read), flag(cleared));
+        self.transact(|sql| {
+            let update = "UPDATE notification \
+                 SET read = CASE WHEN ?3 < 0 THEN read ELSE ?3 END, \
+                 cleared = CASE WHEN ?4 < 0 THEN cleared ELSE ?4 END \
+                 WHERE environment = ?1 AND created <= ?2 \
+                 AND ((?3 >= 0 AND read <> ?3) OR (?4 >= 0 AND cleared <> ?4))";
+            let changed = sql.run(update, values![environment.0, until, read, cleared])?;
+            if changed > 0 {
+                record_change(sql, Some(environment), "notification", "*", now)?;
+            }
+            Ok(changed)
         })
     }
 

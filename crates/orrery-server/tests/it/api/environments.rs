@@ -139,6 +139,10 @@ fn settings_have_defaults_forms_and_protection(world: World) {
     let found = world.get(interval).good();
     assert_eq!((&found["value"], &found["set"]), (&json!("600"), &json!(false)));
     assert_eq!(found["type"], "interval");
+    let choice = world.get("/settings/commit_status").good();
+    assert_eq!(choice["choices"], json!(["off", "github", "gitlab", "gitea"]));
+    let number = world.get("/settings/park_after_attempts").good();
+    assert_eq!((&number["minimum"], number.get("choices")), (&json!(0), None));
     let set = world.put(interval, &json!({"value": "*/5 * * * *"})).good();
     assert_eq!((&set["value"], &set["set"]), (&json!("*/5 * * * *"), &json!(true)));
     refused(&world.put(interval, &json!({"value": "soon"})), 422, "invalid");

@@ -225,6 +225,14 @@ fn versions_are_compared(world: World) {
     let next = page["next"].as_str().unwrap();
     assert_eq!(ids(&world.get(&format!("/versions/1/compare/2?limit=2&after={next}")).good()), [d]);
     refused(&world.get("/versions/1/compare/9"), 404, "not-found");
+    let counts = world.get("/versions/1/compare/2/counts").good();
+    assert_eq!(counts, json!({"added": 1, "modified": 1, "deleted": 1}));
+    let none = world.get("/versions/2/compare/2/counts").good();
+    assert_eq!(none, json!({"added": 0, "modified": 0, "deleted": 0}));
+    let of = |status: &str| ids(&world.get(&format!("/versions/1/compare/2?{status}")).good());
+    assert_eq!((of("status=deleted"), of("status=added&limit=1")), (vec![b], vec![id_of("d")]));
+    refused(&world.get("/versions/1/compare/2?status=odd"), 400, "bad-filter");
+    refused(&world.get("/versions/1/compare/9/counts"), 404, "not-found");
 }
 
 fn any_version_can_be_rolled_back_to(world: World) {

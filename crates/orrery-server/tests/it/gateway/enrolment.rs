@@ -115,6 +115,36 @@ fn invitations_of_a_token_end_with_it() {
 }
 
 #[test]
+fn open_invitations_are_listed_and_withdrawn() {
+    let world = World::new();
+    let admin = &world.served.admin;
+    let path = world.path("/remote-agents/invitations");
+    let invite = |name: &str| {
+        let created = admin.post(&path, &json!({"names": [name]})).good();
+        created["token"].as_str().unwrap().to_owned()
+    };
+    let (used, withdrawn) = (invite("web1"), invite("web2"));
+    let listed = || admin.get(&path).good()["items"].as_array().unwrap().clone();
+    assert_eq!(listed().len(), 2);
+    Identity::new().join(&world.address, &used);
+    let open = listed();
+    assert_eq!(open.len(), 1, "a used one is not open");
+    assert_eq!(open[0]["names"], json!(["web2"]));
+    assert!(open[0].get("token").is_none(), "tokens are shown once: {open:?}");
+    let one = format!("{path}/{}", open[0]["id"].as_str().unwrap());
+    let token = json!({"name": "operates", "role": "operator"});
+    let made = admin.post("/api/v1/tokens", &token).good();
+    let operator = world.served.with_token(made["secret"].as_str().unwrap());
+    assert_eq!(operator.delete(&one).status, 403);
+    assert_eq!(admin.delete(&one).status, 204);
+    assert_eq!(admin.delete(&one).status, 404);
+    assert!(listed().is_empty());
+    let (status, refusal) = Identity::new().try_join(&world.address, &withdrawn, None);
+    assert_eq!((status, &refusal["code"]), (401, &json!("token")), "{refusal}");
+    assert_eq!(world.remote_agents().len(), 1);
+}
+
+#[test]
 fn invitations_require_a_gateway() {
     let mut world = World::new();
     world.stop_gateway();
