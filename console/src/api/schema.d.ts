@@ -564,7 +564,8 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /** Marks all notifications of an environment as read or cleared, up to a time. */
+        patch: operations["notifications_update_all_notifications"];
         trace?: never;
     };
     "/api/v1/environments/{environment}/notifications/{id}": {
@@ -756,11 +757,32 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Lists the invitations that no machine has used and that have not expired, oldest first, without
+         *     their tokens.
+         */
+        get: operations["remote_agents_invitations"];
         put?: never;
         /** Creates an invitation for one machine. Its token is returned only once. */
         post: operations["remote_agents_invite"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/environments/{environment}/remote-agents/invitations/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Withdraws an invitation: its token is refused from now on. */
+        delete: operations["remote_agents_withdraw_invitation"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1227,6 +1249,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/environments/{environment}/unread-notifications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the number of notifications that are neither read nor cleared. */
+        get: operations["notifications_count_unread"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/environments/{environment}/versions": {
         parameters: {
             query?: never;
@@ -1274,6 +1313,23 @@ export interface paths {
         };
         /** Lists the differences between two versions by resource id. */
         get: operations["versions_compare"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/environments/{environment}/versions/{from}/compare/{to}/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the number of differences between two versions. */
+        get: operations["versions_compare_counts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2578,6 +2634,15 @@ export interface components {
             ids?: string[] | null;
             filter?: components["schemas"]["ResourceSelection"] | null;
         };
+        /** @description Number of differences between two versions. */
+        DifferenceCounts: {
+            /** Format: int64 */
+            added: number;
+            /** Format: int64 */
+            modified: number;
+            /** Format: int64 */
+            deleted: number;
+        };
         /**
          * @description Kind of a difference between two versions.
          * @enum {string}
@@ -3450,6 +3515,13 @@ export interface components {
             read?: boolean | null;
             cleared?: boolean | null;
         };
+        /** @description Changes to many notifications. Absent fields keep their values. */
+        NotificationsUpdate: {
+            /** Format: date-time */
+            until?: string | null;
+            read?: boolean | null;
+            cleared?: boolean | null;
+        };
         /**
          * @description Kind of a changed object. `request` is an operation; `parameter` includes facts.
          * @enum {string}
@@ -4023,6 +4095,20 @@ export interface components {
             next?: string | null;
         };
         /** @description One page of a list. */
+        Page_PendingInvitation: {
+            items: {
+                /** Format: uuid */
+                id: string;
+                names: string[];
+                /** Format: date-time */
+                created: string;
+                /** Format: date-time */
+                expires: string;
+            }[];
+            /** @description Cursor to pass as `after` for the next page. Absent on the last page. */
+            next?: string | null;
+        };
+        /** @description One page of a list. */
         Page_Project: {
             items: {
                 /** Format: uuid */
@@ -4263,6 +4349,13 @@ export interface components {
                 set: boolean;
                 /** @description Type of the value. */
                 type: components["schemas"]["SettingType"];
+                /**
+                 * Format: int64
+                 * @description Smallest value of a number.
+                 */
+                minimum?: number | null;
+                /** @description Possible values of a choice. */
+                choices?: string[];
                 /** @description Topic. */
                 section: components["schemas"]["SettingSection"];
                 /** @description Description of its effect. */
@@ -4460,6 +4553,16 @@ export interface components {
             /** @description Current password. Required to change the caller's own password. */
             current?: string | null;
             password: string;
+        };
+        /** @description An invitation that no machine has used yet. */
+        PendingInvitation: {
+            /** Format: uuid */
+            id: string;
+            names: string[];
+            /** Format: date-time */
+            created: string;
+            /** Format: date-time */
+            expires: string;
         };
         /** @description Placements of the requested agents. */
         PlacementAnswer: {
@@ -5061,6 +5164,13 @@ export interface components {
             set: boolean;
             /** @description Type of the value. */
             type: components["schemas"]["SettingType"];
+            /**
+             * Format: int64
+             * @description Smallest value of a number.
+             */
+            minimum?: number | null;
+            /** @description Possible values of a choice. */
+            choices?: string[];
             /** @description Topic. */
             section: components["schemas"]["SettingSection"];
             /** @description Description of its effect. */
@@ -5264,6 +5374,14 @@ export interface components {
             removable: number;
             /** @description The first ids. */
             ids: string[];
+        };
+        /** @description Number of notifications to look at. */
+        UnreadNotifications: {
+            /**
+             * Format: int64
+             * @description Neither read nor cleared.
+             */
+            unread: number;
         };
         /**
          * @description Effect of an upload's project on the binding of the environment.
@@ -9312,6 +9430,122 @@ export interface operations {
             };
         };
     };
+    notifications_update_all_notifications: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                environment: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NotificationsUpdate"];
+            };
+        };
+        responses: {
+            /** @description Unread ones afterwards */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnreadNotifications"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large, compressed or decompressed */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not JSON, or has an unsupported Content-Encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     notifications_get: {
         parameters: {
             query?: never;
@@ -10519,6 +10753,82 @@ export interface operations {
             };
         };
     };
+    remote_agents_invitations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                environment: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_PendingInvitation"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     remote_agents_invite: {
         parameters: {
             query?: never;
@@ -10602,6 +10912,99 @@ export interface operations {
             };
             /** @description The body is not JSON, or has an unsupported Content-Encoding */
             415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remote_agents_withdraw_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                environment: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Withdrawn */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -13772,6 +14175,82 @@ export interface operations {
             };
         };
     };
+    notifications_count_unread: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                environment: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The number */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnreadNotifications"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     versions_list: {
         parameters: {
             query?: {
@@ -14085,6 +14564,8 @@ export interface operations {
     versions_compare: {
         parameters: {
             query?: {
+                /** @description Kind of the differences. */
+                status?: components["schemas"]["DifferenceKind"];
                 /** @description Maximum number of items. */
                 limit?: number;
                 /** @description Cursor: `next` of the previous page. */
@@ -14107,6 +14588,84 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_ResourceDifference"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    versions_compare_counts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                environment: string;
+                from: number;
+                to: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DifferenceCounts"];
                 };
             };
             /** @description Invalid request, or violated rule */

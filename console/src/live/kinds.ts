@@ -37,7 +37,7 @@ export const STALE: Record<EventKind, RegExp[]> = {
     compile: [within("/compiles")],
     parameter: [within("/(parameters|facts|resources/[^/]+/facts)")],
     secret: [within("/secrets"), top("secrets")],
-    notification: [within("/notifications")],
+    notification: [within("/(unread-)?notifications")],
     discovered: [within("/discovered")],
     project: [top("projects"), top(String.raw`environments(\?|$)`)],
     user: [top("(users|role-assignments|me)")],
