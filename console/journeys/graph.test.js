@@ -73,7 +73,7 @@ test("arrow keys walk along the edges, Enter looks, f focuses", async () => {
     await page.keyboard.press("Escape");
     await frame().focus();
     await page.keyboard.press("f");
-    await page.getByText("Neighbours of").waitFor();
+    await page.getByText("Neighbours of std").waitFor();
     assert.match(page.url(), /focus=std/);
 });
 
