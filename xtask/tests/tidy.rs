@@ -82,7 +82,7 @@ fn guarantees_name_tests_that_exist() {
 }
 
 /// Public types that share a name, each with its reason.
-const SHARED_TYPE_NAMES: [(&str, &str); 11] = [
+const SHARED_TYPE_NAMES: [(&str, &str); 12] = [
     ("Attribute", TREE_AND_PROGRAM),
     ("Entity", TREE_AND_PROGRAM),
     ("Expr", TREE_AND_PROGRAM),

@@ -140,6 +140,179 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cluster-plugins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the plug-ins of the server with their schemas. */
+        get: operations["clusters_plugins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a cluster. */
+        get: operations["clusters_get"];
+        put?: never;
+        post?: never;
+        /** Requests the deletion of a cluster. Its record stays. */
+        delete: operations["clusters_delete"];
+        options?: never;
+        head?: never;
+        /** Changes the description or the lease of a cluster. */
+        patch: operations["clusters_update"];
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/connection": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the addresses of the nodes and the links of the template. */
+        get: operations["clusters_connection"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/layout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the groups of identical nodes. */
+        get: operations["clusters_layout"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the nodes of a cluster. */
+        get: operations["clusters_nodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/operations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the operations of a cluster, newest first. */
+        get: operations["clusters_operations"];
+        put?: never;
+        /** Requests an operation on a cluster, or returns its plan. */
+        post: operations["clusters_operate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/operations/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns an operation with its progress. */
+        get: operations["clusters_operation"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/operations/{number}/abort": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Aborts an operation. `hold` does nothing more for it; `revert` returns to the intent before it. */
+        post: operations["clusters_abort"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/operations/{number}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pauses an operation at once. Running actions finish. */
+        post: operations["clusters_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/operations/{number}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resumes a paused operation, or the last one after it failed or was aborted. */
+        post: operations["clusters_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/environment-summaries": {
         parameters: {
             query?: never;
@@ -1769,6 +1942,126 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{project}/clusters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the clusters of a project. */
+        get: operations["clusters_list"];
+        put?: never;
+        /** Creates a cluster, or returns the plan. */
+        post: operations["clusters_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/plugin-resources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists all versions of the plug-in resources of a project. */
+        get: operations["clusters_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/plugin-resources/sync": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Makes the staged versions of a project live, for new operations. */
+        post: operations["clusters_sync"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Uploads a new version of a plug-in resource. It is staged: the next sync makes it live. */
+        put: operations["clusters_upload"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Deletes a version that is neither live nor staged. */
+        delete: operations["clusters_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}/recall": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Recalls a version: the next sync ends its use by new operations. */
+        post: operations["clusters_recall"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}/stage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Stages a version in the place of another one. */
+        post: operations["clusters_stage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{project}/role-assignments": {
         parameters: {
             query?: never;
@@ -2081,6 +2374,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the workers of the installation. */
+        get: operations["clusters_workers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/health": {
         parameters: {
             query?: never;
@@ -2153,6 +2463,15 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * @description Effect of an abort on the intent.
+         * @enum {string}
+         */
+        AbortPolicy: "hold" | "revert";
+        /** @description Request of an abort. */
+        AbortRequest: {
+            policy: components["schemas"]["AbortPolicy"];
+        };
         /** @description Work of an environment: what runs, what waits and why, what comes next. */
         Activity: {
             /**
@@ -2401,6 +2720,62 @@ export interface components {
          * @enum {string}
          */
         ChangeKind: "nochange" | "created" | "updated" | "purged";
+        /** @description A cluster. */
+        Cluster: {
+            /** @description Lower-case letters and digits. Part of the names of machines. */
+            id: string;
+            name: string;
+            description: string;
+            /** Format: uuid */
+            project: string;
+            project_name: string;
+            /**
+             * Format: uuid
+             * @description Environment with the resources of the cluster.
+             */
+            environment: string;
+            /** @description Account that created the cluster. */
+            owner: string;
+            template: string;
+            /**
+             * Format: int64
+             * @description Revision of the template that the cluster follows.
+             */
+            template_revision: number;
+            provider: string;
+            status: components["schemas"]["ClusterStatus"];
+            /** @description Reason of a status other than `active`. */
+            message?: string;
+            /** Format: date-time */
+            created: string;
+            /** Format: date-time */
+            expires?: string | null;
+            /** Format: date-time */
+            terminated?: string | null;
+            /**
+             * Format: int32
+             * @description Number of nodes of the intent.
+             */
+            size: number;
+            /** @description Services of the intent, sorted. */
+            services: string[];
+            /**
+             * Format: int64
+             * @description Revision of the intent, for `If-Match`.
+             */
+            revision: number;
+            operation?: components["schemas"]["ClusterOperationSummary"] | null;
+            transitioning: components["schemas"]["Transitioning"];
+            transitioning_message: string;
+            /** @description Available actions. */
+            actions?: components["schemas"]["BTreeMap"];
+        };
+        /** @description Answer to a request of a change: the plan, or the operation that carries it out. */
+        ClusterChangeAnswer: {
+            cluster?: components["schemas"]["Cluster"] | null;
+            operation?: components["schemas"]["ClusterOperation"] | null;
+            plan?: components["schemas"]["ClusterPlan"] | null;
+        };
         /** @description Explanation of an unsatisfiable request. */
         ClusterConflict: {
             /** Format: int32 */
@@ -2410,6 +2785,12 @@ export interface components {
             nearest: components["schemas"]["NearestSizes"];
             /** @description Suggested changes. */
             advice: string[];
+        };
+        /** @description Ways to reach the nodes of a cluster. */
+        ClusterConnection: {
+            /** @description Links of the template. */
+            links: components["schemas"]["ClusterLink"][];
+            nodes: components["schemas"]["NodeConnection"][];
         };
         /** @description One revision of a cluster document. */
         ClusterDocument: {
@@ -2445,6 +2826,175 @@ export interface components {
          * @enum {string}
          */
         ClusterDocumentKind: "provider" | "hardware" | "image" | "service" | "partial" | "template" | "tenant";
+        /** @description A failed action, or one with a lost outcome. */
+        ClusterFailure: {
+            /** @description Resource id. */
+            resource: string;
+            node: string;
+            /** @description Absent for actions on the machine. */
+            service?: string | null;
+            action: string;
+            /**
+             * Format: int32
+             * @description Number of failed attempts since the last success.
+             */
+            attempts: number;
+            message: string;
+            /** @description True if it is not attempted again without a decision. */
+            is_final: boolean;
+        };
+        /** @description Layout of a cluster. */
+        ClusterLayout: {
+            groups: components["schemas"]["LayoutGroup"][];
+        };
+        /** @description A link of the template with expanded macros. */
+        ClusterLink: {
+            label: string;
+            /** @description Absent while facts are missing. */
+            url?: string | null;
+        };
+        /** @description A node of a cluster. */
+        ClusterNode: components["schemas"]["ProgressCounts"] & {
+            name: string;
+            /** Format: int64 */
+            number: number;
+            /**
+             * Format: int32
+             * @description Number of machines that have had this name.
+             */
+            incarnation: number;
+            hostname: string;
+            hardwaretype: string;
+            imagetype: string;
+            /** @description Name of the machine at the provider. */
+            machine: string;
+            /** @description Facts about the machine, such as `ip.access_v4`. */
+            facts: {
+                [key: string]: string;
+            };
+            services: components["schemas"]["ClusterNodeService"][];
+        };
+        /** @description A service on a node. */
+        ClusterNodeService: {
+            name: string;
+            /** @description False if it should be stopped. */
+            running: boolean;
+            /** @description Status of its resources: `deployed`, `failed` or another one, the worst first. */
+            status: string;
+        };
+        /** @description An operation on a cluster. */
+        ClusterOperation: {
+            /**
+             * Format: int64
+             * @description Counts up from 1 for each cluster.
+             */
+            number: number;
+            /** @description Id of the cluster. */
+            cluster: string;
+            kind: components["schemas"]["ClusterOperationKind"];
+            state: components["schemas"]["ClusterOperationState"];
+            /** @description Result or current activity. */
+            message?: string;
+            author: string;
+            /** Format: date-time */
+            requested: string;
+            /** Format: date-time */
+            ended?: string | null;
+            /** @description The request as it was sent. */
+            request: Record<string, never>;
+            /**
+             * Format: int64
+             * @description Revision of the intent of this operation.
+             */
+            revision: number;
+            /**
+             * Format: int32
+             * @description Version of the environment that carries it out.
+             */
+            version?: number | null;
+            progress?: components["schemas"]["ClusterProgress"] | null;
+            transitioning: components["schemas"]["Transitioning"];
+            transitioning_message: string;
+            /** @description Available actions. */
+            actions?: components["schemas"]["BTreeMap"];
+        };
+        /**
+         * @description Kind of an operation on a cluster.
+         * @enum {string}
+         */
+        ClusterOperationKind: "create" | "resize" | "add-services" | "remove-services" | "change-hardware" | "reconfigure" | "start" | "stop" | "restart" | "update" | "replace" | "revert" | "delete";
+        /** @description Request of an operation on a cluster. Fields that do not belong to the kind are refused. */
+        ClusterOperationRequest: {
+            kind: components["schemas"]["ClusterOperationKind"];
+            /**
+             * Format: int32
+             * @description Of `resize`: number of nodes.
+             */
+            size?: number | null;
+            /**
+             * @description Of `add-services`, `remove-services`, `start`, `stop`, `restart` and `change-hardware`:
+             *     names of services. Default of `start`, `stop` and `restart`: all.
+             */
+            services?: string[] | null;
+            /** @description Of `replace` and `change-hardware`: name of a node. */
+            node?: string | null;
+            /** @description Of `change-hardware`: name of the hardware type. */
+            hardwaretype?: string | null;
+            /** @description Of `reconfigure`: the new configuration. */
+            config?: Record<string, never> | null;
+            restart?: components["schemas"]["RestartMode"] | null;
+            /**
+             * Format: int32
+             * @description Of rolling restarts: instances of a service that may be down at a time. Default: 1.
+             */
+            max_unavailable?: number | null;
+            /** @description Returns the plan and changes nothing. */
+            plan_only?: boolean;
+        };
+        /**
+         * @description State of an operation on a cluster.
+         * @enum {string}
+         */
+        ClusterOperationState: "running" | "paused" | "done" | "failed" | "aborted";
+        /** @description An operation without its progress. */
+        ClusterOperationSummary: {
+            /**
+             * Format: int64
+             * @description Counts up from 1 for each cluster.
+             */
+            number: number;
+            kind: components["schemas"]["ClusterOperationKind"];
+            state: components["schemas"]["ClusterOperationState"];
+            /** @description Result or current activity. */
+            message?: string;
+        };
+        /** @description Plan of an operation. */
+        ClusterPlan: {
+            /** @description Names of new nodes. */
+            added: string[];
+            /** @description Names of removed nodes. */
+            removed: string[];
+            /** @description Names of nodes whose machine is replaced. */
+            replaced: string[];
+            /** @description Services that would run with an outdated configuration until their restart. */
+            pending_restarts: string[];
+            /** @description Groups of identical nodes after the operation. */
+            layout: components["schemas"]["LayoutGroup"][];
+            /**
+             * Format: int64
+             * @description Number of steps.
+             */
+            steps: number;
+            /** @description Stages in order. The steps of a stage can run in parallel. */
+            stages: components["schemas"]["PreviewedStep"][][];
+            /** @description Number of resources that the operation adds, changes and removes. */
+            resources: components["schemas"]["ClusterResourceChanges"];
+        };
+        /** @description Plug-ins of the server, with their schemas. */
+        ClusterPlugins: {
+            providers: Record<string, never>[];
+            automators: Record<string, never>[];
+        };
         /** @description Nodes of the requested cluster, and the plan that would create them. */
         ClusterPreview: {
             template: string;
@@ -2473,6 +3023,42 @@ export interface components {
             removed?: string[] | null;
             /** @description Names of new nodes. Only if the request has existing nodes. */
             added?: string[] | null;
+        };
+        /** @description Progress of an operation, from the states of its resources. */
+        ClusterProgress: components["schemas"]["ProgressCounts"] & {
+            /** @description Stages in the order of their first action. */
+            stages: components["schemas"]["StageProgress"][];
+            /** @description Nodes by name. At most 1,000: unfinished ones first. */
+            nodes: components["schemas"]["NodeProgress"][];
+            /** @description Failed resources. At most 100. */
+            failures: components["schemas"]["ClusterFailure"][];
+            /** @description Actions with a lost outcome that wait for a decision. At most 100. */
+            unknown_effects: components["schemas"]["ClusterFailure"][];
+        };
+        /** @description Numbers of changed resources. */
+        ClusterResourceChanges: {
+            /** Format: int64 */
+            added: number;
+            /** Format: int64 */
+            changed: number;
+            /** Format: int64 */
+            removed: number;
+        };
+        /**
+         * @description Status of a cluster.
+         * @enum {string}
+         */
+        ClusterStatus: "pending" | "active" | "degraded" | "incomplete" | "inconsistent" | "terminated";
+        /** @description Change of a cluster without an operation. */
+        ClusterUpdate: {
+            description?: string | null;
+            /** Format: date-time */
+            expires?: string | null;
+            /**
+             * Format: int64
+             * @description Remaining duration of the lease from now, in seconds; 0 for no end. Excludes `expires`.
+             */
+            lease_seconds?: number | null;
         };
         /** @description A compile. */
         Compile: {
@@ -3285,6 +3871,41 @@ export interface components {
             /** Format: int32 */
             larger?: number | null;
         };
+        /** @description A cluster to create. */
+        NewCluster: {
+            /**
+             * @description Unique in the project among clusters that are not terminated: 1 to 63 lower-case letters,
+             *     digits and hyphens.
+             */
+            name: string;
+            description?: string;
+            /** @description Name of the template. */
+            template: string;
+            /**
+             * Format: int32
+             * @description Number of nodes.
+             */
+            size: number;
+            /** @description Replaces the template's provider. */
+            provider?: string | null;
+            /** @description The only hardware type of the cluster. */
+            hardwaretype?: string | null;
+            /** @description The only image type of the cluster. */
+            imagetype?: string | null;
+            /** @description Replaces the template's services as a whole. */
+            services?: string[] | null;
+            /** @description Replaces the template's configuration as a whole. */
+            config?: Record<string, never> | null;
+            /** @description Suffix of host names. Default: the template's. */
+            dns_suffix?: string | null;
+            /**
+             * Format: int64
+             * @description Duration of the lease in seconds; 0 for no end. Default: the template's.
+             */
+            lease_seconds?: number | null;
+            /** @description Returns the plan and creates nothing. */
+            plan_only?: boolean;
+        };
         /** @description A document to store, in place of an older revision if there is one. */
         NewClusterDocument: {
             kind: components["schemas"]["ClusterDocumentKind"];
@@ -3485,6 +4106,22 @@ export interface components {
             count: number;
             /** @description Id of one of them. */
             resource: string;
+        };
+        /** @description Address of a node. */
+        NodeConnection: {
+            node: string;
+            hostname: string;
+            /** @description Address for connections from outside; absent before the machine is reachable. */
+            address?: string | null;
+            /** Format: int32 */
+            ssh_port?: number | null;
+            ssh_user: string;
+            /** @description Pinned host key. */
+            host_key?: string | null;
+        };
+        /** @description Progress of one node. */
+        NodeProgress: components["schemas"]["ProgressCounts"] & {
+            node: string;
         };
         /** @description A message to the users of an environment. */
         Notification: {
@@ -3734,6 +4371,60 @@ export interface components {
             next?: string | null;
         };
         /** @description One page of a list. */
+        Page_Cluster: {
+            items: {
+                /** @description Lower-case letters and digits. Part of the names of machines. */
+                id: string;
+                name: string;
+                description: string;
+                /** Format: uuid */
+                project: string;
+                project_name: string;
+                /**
+                 * Format: uuid
+                 * @description Environment with the resources of the cluster.
+                 */
+                environment: string;
+                /** @description Account that created the cluster. */
+                owner: string;
+                template: string;
+                /**
+                 * Format: int64
+                 * @description Revision of the template that the cluster follows.
+                 */
+                template_revision: number;
+                provider: string;
+                status: components["schemas"]["ClusterStatus"];
+                /** @description Reason of a status other than `active`. */
+                message?: string;
+                /** Format: date-time */
+                created: string;
+                /** Format: date-time */
+                expires?: string | null;
+                /** Format: date-time */
+                terminated?: string | null;
+                /**
+                 * Format: int32
+                 * @description Number of nodes of the intent.
+                 */
+                size: number;
+                /** @description Services of the intent, sorted. */
+                services: string[];
+                /**
+                 * Format: int64
+                 * @description Revision of the intent, for `If-Match`.
+                 */
+                revision: number;
+                operation?: components["schemas"]["ClusterOperationSummary"] | null;
+                transitioning: components["schemas"]["Transitioning"];
+                transitioning_message: string;
+                /** @description Available actions. */
+                actions?: components["schemas"]["BTreeMap"];
+            }[];
+            /** @description Cursor to pass as `after` for the next page. Absent on the last page. */
+            next?: string | null;
+        };
+        /** @description One page of a list. */
         Page_ClusterDocument: {
             items: {
                 kind: components["schemas"]["ClusterDocumentKind"];
@@ -3762,6 +4453,71 @@ export interface components {
                 changed: string;
                 /** @description Author of this revision, as in the audit log. */
                 changed_by: string;
+            }[];
+            /** @description Cursor to pass as `after` for the next page. Absent on the last page. */
+            next?: string | null;
+        };
+        /** @description One page of a list. */
+        Page_ClusterNode: {
+            items: (components["schemas"]["ProgressCounts"] & {
+                name: string;
+                /** Format: int64 */
+                number: number;
+                /**
+                 * Format: int32
+                 * @description Number of machines that have had this name.
+                 */
+                incarnation: number;
+                hostname: string;
+                hardwaretype: string;
+                imagetype: string;
+                /** @description Name of the machine at the provider. */
+                machine: string;
+                /** @description Facts about the machine, such as `ip.access_v4`. */
+                facts: {
+                    [key: string]: string;
+                };
+                services: components["schemas"]["ClusterNodeService"][];
+            })[];
+            /** @description Cursor to pass as `after` for the next page. Absent on the last page. */
+            next?: string | null;
+        };
+        /** @description One page of a list. */
+        Page_ClusterOperation: {
+            items: {
+                /**
+                 * Format: int64
+                 * @description Counts up from 1 for each cluster.
+                 */
+                number: number;
+                /** @description Id of the cluster. */
+                cluster: string;
+                kind: components["schemas"]["ClusterOperationKind"];
+                state: components["schemas"]["ClusterOperationState"];
+                /** @description Result or current activity. */
+                message?: string;
+                author: string;
+                /** Format: date-time */
+                requested: string;
+                /** Format: date-time */
+                ended?: string | null;
+                /** @description The request as it was sent. */
+                request: Record<string, never>;
+                /**
+                 * Format: int64
+                 * @description Revision of the intent of this operation.
+                 */
+                revision: number;
+                /**
+                 * Format: int32
+                 * @description Version of the environment that carries it out.
+                 */
+                version?: number | null;
+                progress?: components["schemas"]["ClusterProgress"] | null;
+                transitioning: components["schemas"]["Transitioning"];
+                transitioning_message: string;
+                /** @description Available actions. */
+                actions?: components["schemas"]["BTreeMap"];
             }[];
             /** @description Cursor to pass as `after` for the next page. Absent on the last page. */
             next?: string | null;
@@ -4104,6 +4860,37 @@ export interface components {
                 created: string;
                 /** Format: date-time */
                 expires: string;
+            }[];
+            /** @description Cursor to pass as `after` for the next page. Absent on the last page. */
+            next?: string | null;
+        };
+        /** @description One page of a list. */
+        Page_PluginResource: {
+            items: {
+                /** @description Type of the plug-in, such as `shell`. */
+                plugin: string;
+                /** @description Type of the resource, such as `scripts`. */
+                type: string;
+                name: string;
+                /**
+                 * Format: int64
+                 * @description Counts up from 1 for each name.
+                 */
+                version: number;
+                /** @description SHA-256 of the content. */
+                digest: string;
+                /**
+                 * Format: int64
+                 * @description Size in bytes.
+                 */
+                size: number;
+                /** @description True for the version that new operations use. */
+                live: boolean;
+                /** @description True for the version that becomes live with the next sync. */
+                staged: boolean;
+                /** Format: date-time */
+                created: string;
+                created_by: string;
             }[];
             /** @description Cursor to pass as `after` for the next page. Absent on the last page. */
             next?: string | null;
@@ -4578,7 +5365,7 @@ export interface components {
          *     `unknown`: its machine is not known.
          * @enum {string}
          */
-        PlacementKind: "local" | "remote" | "ssh" | "revoked" | "none" | "unknown";
+        PlacementKind: "local" | "remote" | "ssh" | "revoked" | "provisioned" | "none" | "unknown";
         /** @description A query for the placements of agents under the declarations of a version. */
         PlacementRequest: {
             /** @description Names of agents. */
@@ -4591,6 +5378,33 @@ export interface components {
             };
             /** @description SHA-1 of the version's inventory, as in `inventory` of a version. */
             inventory?: string | null;
+        };
+        /** @description One version of a plug-in resource, such as a script. */
+        PluginResource: {
+            /** @description Type of the plug-in, such as `shell`. */
+            plugin: string;
+            /** @description Type of the resource, such as `scripts`. */
+            type: string;
+            name: string;
+            /**
+             * Format: int64
+             * @description Counts up from 1 for each name.
+             */
+            version: number;
+            /** @description SHA-256 of the content. */
+            digest: string;
+            /**
+             * Format: int64
+             * @description Size in bytes.
+             */
+            size: number;
+            /** @description True for the version that new operations use. */
+            live: boolean;
+            /** @description True for the version that becomes live with the next sync. */
+            staged: boolean;
+            /** Format: date-time */
+            created: string;
+            created_by: string;
         };
         PreviewedNode: {
             name: string;
@@ -4637,6 +5451,15 @@ export interface components {
          * @enum {string}
          */
         ProblemCategory: "parse_error" | "runtime_error" | "plugin_exception" | "export_error" | "stage_error" | "limit" | "cancelled";
+        /** @description Counts of resources by progress. */
+        ProgressCounts: {
+            /** Format: int64 */
+            total: number;
+            /** Format: int64 */
+            done: number;
+            /** Format: int64 */
+            failed: number;
+        };
         /** @description The owner of environments. */
         Project: {
             /** Format: uuid */
@@ -5035,6 +5858,11 @@ export interface components {
             reasons: components["schemas"]["StatusReason"][];
         };
         /**
+         * @description Restarts of services whose configuration changes.
+         * @enum {string}
+         */
+        RestartMode: "none" | "together" | "rolling";
+        /**
          * @description Name of a right, from the weakest to the strongest.
          * @enum {string}
          */
@@ -5259,6 +6087,11 @@ export interface components {
             line: number;
             /** Format: int32 */
             column: number;
+        };
+        /** @description Progress of one kind of action. */
+        StageProgress: components["schemas"]["ProgressCounts"] & {
+            /** @description Action, such as `create` or `configure`. */
+            action: string;
         };
         /**
          * @description Status for display, derived from the axes.
@@ -5599,6 +6432,28 @@ export interface components {
             result: components["schemas"]["WebhookEffect"];
             /** @description Reason. */
             detail: string;
+        };
+        /** @description A process that executes tasks of clusters. */
+        WorkerInfo: {
+            name: string;
+            host: string;
+            /** @description True for the slots of a server. */
+            in_process: boolean;
+            /**
+             * Format: int32
+             * @description Number of tasks at a time.
+             */
+            slots: number;
+            /** @description Slots in use, by project. */
+            busy: {
+                [key: string]: number;
+            };
+            /** Format: date-time */
+            seen: string;
+        };
+        /** @description Workers of the installation. */
+        Workers: {
+            items: components["schemas"]["WorkerInfo"][];
         };
     };
     responses: never;
@@ -6517,6 +7372,1236 @@ export interface operations {
             };
             /** @description Invalid value, or Idempotency-Key of another request */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_plugins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Providers and automators */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterPlugins"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The cluster */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cluster"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_delete: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the revision that the change is based on. Another current revision is a conflict. */
+                "If-Match"?: string;
+            };
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Started; the operation reports the end */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterChangeAnswer"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Changed concurrently: the ETag in If-Match is not the current one */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_update: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the revision that the change is based on. Another current revision is a conflict. */
+                "If-Match"?: string;
+            };
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClusterUpdate"];
+            };
+        };
+        responses: {
+            /** @description Current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cluster"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Changed concurrently: the ETag in If-Match is not the current one */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large, compressed or decompressed */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not JSON, or has an unsupported Content-Encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_connection: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Addresses and links */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterConnection"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_layout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The layout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterLayout"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_nodes: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. */
+                limit?: number;
+                /** @description Cursor: `next` of the previous page. */
+                after?: string;
+            };
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page, by number */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ClusterNode"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_operations: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. */
+                limit?: number;
+                /** @description Cursor: `next` of the previous page. */
+                after?: string;
+            };
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ClusterOperation"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_operate: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+                /** @description ETag of the revision that the change is based on. Another current revision is a conflict. */
+                "If-Match"?: string;
+            };
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClusterOperationRequest"];
+            };
+        };
+        responses: {
+            /** @description The plan */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterChangeAnswer"];
+                };
+            };
+            /** @description Started; the operation reports the end */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterChangeAnswer"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Changed concurrently: the ETag in If-Match is not the current one */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large, compressed or decompressed */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not JSON, or has an unsupported Content-Encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_operation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The operation */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterOperation"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_abort: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                cluster: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AbortRequest"];
+            };
+        };
+        responses: {
+            /** @description The aborted operation, or the one that reverts it */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterChangeAnswer"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large, compressed or decompressed */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not JSON, or has an unsupported Content-Encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_pause: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                cluster: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The operation */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterOperation"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_resume: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                cluster: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The operation */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterOperation"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -17891,6 +19976,807 @@ export interface operations {
             };
         };
     };
+    clusters_list: {
+        parameters: {
+            query?: {
+                /** @description Includes terminated clusters. */
+                terminated?: boolean;
+                /** @description Maximum number of items. */
+                limit?: number;
+                /** @description Cursor: `next` of the previous page. */
+                after?: string;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page, by name */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Cluster"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_create: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewCluster"];
+            };
+        };
+        responses: {
+            /** @description The plan */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterChangeAnswer"];
+                };
+            };
+            /** @description Started; the operation reports the end */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterChangeAnswer"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large, compressed or decompressed */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not JSON, or has an unsupported Content-Encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them, by plug-in, type, name and version */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_PluginResource"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_sync: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Live versions */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_PluginResource"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                plugin: string;
+                type: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": number[];
+            };
+        };
+        responses: {
+            /** @description The version; the newest one if it has the same content */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginResource"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large, compressed or decompressed */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not JSON, or has an unsupported Content-Encoding */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                plugin: string;
+                type: string;
+                name: string;
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_recall: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+                plugin: string;
+                type: string;
+                name: string;
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The version */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginResource"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_stage: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A text of your choice, up to 255 characters. The same request with the same key within 24 hours is executed once and gets the same response each time. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+                plugin: string;
+                type: string;
+                name: string;
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The version */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginResource"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not possible in the current state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; try again later */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     roles_list_in_project: {
         parameters: {
             query?: never;
@@ -20224,6 +23110,80 @@ export interface operations {
             };
             /** @description Too many requests; try again later */
             429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unavailable; try again later */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    clusters_workers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All workers */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Workers"];
+                };
+            };
+            /** @description Invalid request, or violated rule */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not permitted for the caller, or for any caller */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid value, or Idempotency-Key of another request */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
