@@ -11,7 +11,7 @@
 
 use orrery_model::Timestamp;
 
-use crate::records::ClusterWrite;
+use crate::cluster_types::ClusterWrite;
 use crate::sql::Database;
 use crate::{
     EnvironmentKey, Lease, LeaseRequest, NewVersion, PoolStatus, PutOutcome, RenewalOutcome, Result,

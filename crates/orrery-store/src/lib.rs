@@ -7,6 +7,7 @@
 //! every implementation.
 
 mod backend;
+mod cluster_types;
 mod encoding;
 mod error;
 mod holder;
@@ -27,6 +28,7 @@ mod test_support;
 mod types;
 mod version_delta;
 
+pub use cluster_types::*;
 pub use error::{Result, StoreError};
 pub use holder::Holder;
 pub use idempotency::{IdempotentRequest, with_idempotency};

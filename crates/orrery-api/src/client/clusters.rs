@@ -4,7 +4,7 @@ use super::{Client, ClientError, Pages, path, query};
 use crate::{
     AbortPolicy, AbortRequest, Cluster, ClusterChangeAnswer, ClusterConnection, ClusterLayout,
     ClusterNode, ClusterOperation, ClusterOperationRequest, ClusterPlugins, ClusterUpdate,
-    NewCluster, Workers,
+    NewCluster, WorkerList,
 };
 
 fn cluster_path(id: &str, more: &[&str]) -> String {
@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Workers of the installation.
-    pub fn workers(&self) -> Result<Workers, ClientError> {
+    pub fn workers(&self) -> Result<WorkerList, ClientError> {
         self.get(&path(&["workers"]))
     }
 }

@@ -21,7 +21,7 @@ const DEFAULT_SUFFIX: &str = "local";
 
 /// A request for a cluster. Present values replace those of the template as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NewCluster {
+pub struct ClusterRequest {
     /// Short id: lower-case letters and digits.
     pub cluster: String,
     pub name: String,
@@ -38,7 +38,7 @@ pub struct NewCluster {
 /// macro is wrong.
 pub fn create(
     catalog: &Catalog,
-    new: &NewCluster,
+    new: &ClusterRequest,
     limits: SearchLimits<'_>,
 ) -> Result<ClusterIntent, IntentError> {
     let is_id = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -18,7 +18,7 @@ mod naming;
 mod problem;
 mod services;
 
-pub use create::{NewCluster, create};
+pub use create::{ClusterRequest, create};
 pub use error::IntentError;
 pub use layout::HardwareChange;
 pub use problem::read_config;

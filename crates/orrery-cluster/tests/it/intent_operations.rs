@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use orrery_cluster::document::{Catalog, DocumentKind};
-use orrery_cluster::intent::{self, ClusterIntent, HardwareChange, IntentError, create};
+use orrery_cluster::intent::{ClusterIntent, ClusterRequest, HardwareChange, IntentError, create};
 use orrery_cluster::render::{
     MachineAttributes, RenderPolicy, RestartPolicy, ServiceAttributes, ToolchainAttributes, entity,
     render, settled, with_restarts,
@@ -22,13 +22,13 @@ fn catalog() -> Catalog {
     catalog
 }
 
-fn new_cluster(size: u32) -> intent::NewCluster {
-    intent::NewCluster {
+fn new_cluster(size: u32) -> ClusterRequest {
+    ClusterRequest {
         cluster: "00000071".to_owned(),
         name: "Shop".to_owned(),
         owner: "ada".to_owned(),
         request: LayoutRequest::new("webstack", size),
-        ..intent::NewCluster::default()
+        ..ClusterRequest::default()
     }
 }
 
@@ -56,7 +56,7 @@ fn a_new_cluster_has_names_numbers_and_machines() {
     assert_eq!(intent.next_number, 1004);
     assert_eq!(intent.config["nginx"]["upstream"], "%join(map(ip.service.app,'$:8080'),' ')%");
     // What the request names replaces the defaults as a whole.
-    let request = intent::NewCluster {
+    let request = ClusterRequest {
         dns_suffix: Some("lan".to_owned()),
         config: json!({"app": {"port": 1}}).as_object().cloned(),
         ..new_cluster(4)
@@ -68,7 +68,7 @@ fn a_new_cluster_has_names_numbers_and_machines() {
 
 #[test]
 fn wrong_requests_are_refused() {
-    let fails = |new: intent::NewCluster| {
+    let fails = |new: ClusterRequest| {
         let error = create(&catalog(), &new, SearchLimits::default()).expect_err("an error");
         error.to_string()
     };
@@ -76,10 +76,10 @@ fn wrong_requests_are_refused() {
     let mut new = new_cluster(4);
     new.cluster = "Shop 1".to_owned();
     assert!(fails(new).contains("cannot be the id of a cluster"));
-    let new = intent::NewCluster { dns_suffix: Some("-a..b".to_owned()), ..new_cluster(4) };
+    let new = ClusterRequest { dns_suffix: Some("-a..b".to_owned()), ..new_cluster(4) };
     assert!(fails(new).contains("cannot be a domain"));
     let config = json!({"app": {"urls": ["%ip.nothing%"]}}).as_object().cloned();
-    let message = fails(intent::NewCluster { config, ..new_cluster(4) });
+    let message = fails(ClusterRequest { config, ..new_cluster(4) });
     assert!(message.starts_with("configuration /app/urls/0: "), "{message}");
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn create(
     wanted.hardware.clone_from(&new.hardwaretype);
     wanted.image.clone_from(&new.imagetype);
     wanted.services.clone_from(&new.services);
-    let cluster = intent::NewCluster {
+    let cluster = intent::ClusterRequest {
         cluster: id.to_owned(),
         name: new.name.clone(),
         owner: owner.to_owned(),

@@ -7,7 +7,7 @@ use orrery_api::{
     AbortRequest, Actions, Cluster, ClusterChangeAnswer, ClusterConnection, ClusterLayout,
     ClusterNode, ClusterOperation, ClusterOperationKind, ClusterOperationRequest,
     ClusterOperationSummary, ClusterPlugins, ClusterUpdate, NewCluster, Page, Transitioning,
-    WorkerInfo, Workers,
+    WorkerInfo, WorkerList,
 };
 use orrery_store::{
     ClusterFilter, ClusterOperationRecord, ClusterOperationState, ClusterRecord, ClusterStatus,
@@ -466,13 +466,15 @@ pub(super) async fn connection(
 pub(super) async fn plugins(
     State(app): State<ServerState>,
 ) -> Result<Json<ClusterPlugins>, ServerError> {
-    Ok(Json(app.with_store(|store| cluster::manifests(store)).await?))
+    Ok(Json(app.with_store(cluster::manifests).await?))
 }
 
 /// Lists the workers of the installation.
 #[utoipa::path(get, path = "/api/v1/workers", tag = "clusters",
-    responses((status = 200, description = "All workers", body = Workers)))]
-pub(super) async fn workers(State(app): State<ServerState>) -> Result<Json<Workers>, ServerError> {
+    responses((status = 200, description = "All workers", body = WorkerList)))]
+pub(super) async fn workers(
+    State(app): State<ServerState>,
+) -> Result<Json<WorkerList>, ServerError> {
     let mut items = Vec::new();
     if let Some(slots) = app.cluster_slots() {
         let used = slots.used().into_iter();
@@ -486,5 +488,5 @@ pub(super) async fn workers(State(app): State<ServerState>) -> Result<Json<Worke
             seen: time(app.now()),
         });
     }
-    Ok(Json(Workers { items }))
+    Ok(Json(WorkerList { items }))
 }

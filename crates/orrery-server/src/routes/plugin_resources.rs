@@ -30,8 +30,8 @@ fn view(record: PluginResourceRecord) -> PluginResource {
 }
 
 fn audit_text(resource: &PluginResource, verb: &str) -> String {
-    let PluginResource { plugin, r#type, name, version, .. } = resource;
-    format!("plug-in resource {plugin}/{}/{name} version {version} {verb}", r#type)
+    let PluginResource { plugin, r#type: kind, name, version, .. } = resource;
+    format!("plug-in resource {plugin}/{kind}/{name} version {version} {verb}")
 }
 
 fn path_of((project, plugin, kind, name): (Uuid, String, String, String)) -> ResourcePath {

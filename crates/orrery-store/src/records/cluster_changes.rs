@@ -1,9 +1,13 @@
 //! Changes of clusters that are stored in one transaction with a version of their environment: the
 //! intent, the operation, and for a new cluster its record and its environment.
 
-use orrery_model::{EnvironmentId, ProjectId, Timestamp, VersionNumber};
+use orrery_model::{Timestamp, VersionNumber};
 
 use crate::backend::PutTarget;
+use crate::cluster_types::{
+    ClusterOperationState, ClusterStatus, ClusterWrite, NewClusterOperation, NewClusterRecord,
+    NewIntent,
+};
 use crate::encoding::Code as _;
 use crate::records::cluster_operations::{end_operation, open_operation};
 use crate::records::clusters::{
@@ -12,78 +16,10 @@ use crate::records::clusters::{
 use crate::records::environments::{insert_environment, set_halted};
 use crate::records::settings::set_values;
 use crate::records::{
-    ClusterKey, ClusterOperationState, ClusterRecord, ClusterStatus, Clusters,
-    NewEnvironmentRecord, OperationEnd, Transactions as _,
+    ClusterKey, ClusterRecord, Clusters, NewEnvironmentRecord, Transactions as _,
 };
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, NewVersion, PutOutcome, Result, StoreError, values};
-
-/// A cluster to be created, with its environment.
-#[derive(Clone, Copy, Debug)]
-pub struct NewClusterRecord<'a> {
-    pub id: &'a str,
-    pub project: ProjectId,
-    pub environment: EnvironmentId,
-    pub name: &'a str,
-    pub description: &'a str,
-    pub owner: &'a str,
-    pub provider: &'a str,
-    pub expires: Option<Timestamp>,
-    /// Settings of the environment.
-    pub settings: &'a [(&'a str, serde_json::Value)],
-}
-
-/// Limits of a project.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClusterQuota {
-    pub clusters_max: Option<u32>,
-    pub nodes_max: Option<u32>,
-}
-
-/// A new intent, and the operation that carries it out.
-#[derive(Clone, Copy, Debug)]
-pub struct NewClusterOperation<'a> {
-    pub kind: &'a str,
-    pub author: &'a str,
-    pub request: &'a serde_json::Value,
-    pub plan: &'a serde_json::Value,
-    pub intent: NewIntent<'a>,
-    /// A version without the removed resources follows.
-    pub is_transition: bool,
-    pub quota: ClusterQuota,
-}
-
-/// A new intent, and what its cluster's record has of it.
-#[derive(Clone, Copy, Debug)]
-pub struct NewIntent<'a> {
-    pub content: &'a [u8],
-    pub template: &'a str,
-    pub template_revision: i64,
-    pub size: u32,
-    pub services: &'a [String],
-}
-
-/// Part of a cluster in the transaction that stores a version of its environment.
-#[derive(Clone, Copy, Debug)]
-pub enum ClusterWrite<'a> {
-    /// Creates a cluster and its environment, which gets the version.
-    Create { cluster: &'a NewClusterRecord<'a>, operation: &'a NewClusterOperation<'a> },
-    /// Begins an operation on the intent with a revision.
-    Begin {
-        cluster: &'a str,
-        /// Revision of the cluster that the caller expects.
-        expected: Option<i64>,
-        /// Revision of the intent that the new one was computed from.
-        base: i64,
-        operation: &'a NewClusterOperation<'a>,
-        /// Ends the open operation with this number first.
-        ends: Option<(i64, OperationEnd<'a>)>,
-    },
-    /// Changes the intent of the open operation, which continues.
-    Amend { cluster: &'a str, operation: i64, base: i64, intent: NewIntent<'a>, author: &'a str },
-    /// Follows the transition of an open operation.
-    Settle { cluster: &'a str, operation: i64, version: VersionNumber },
-}
 
 impl Clusters<'_> {
     /// Changes a cluster and stores the version of its environment, in one transaction.

@@ -2,44 +2,16 @@
 
 use orrery_model::{Timestamp, VersionNumber};
 
+use crate::cluster_types::{ClusterOperationState, ClusterStatus, OperationEnd};
 use crate::encoding::{Code as _, version_number_from};
 use crate::records::clusters::{lock_cluster, record_cluster_change};
 use crate::records::environments::{begin_deletion, set_halted};
 use crate::records::requests::insert_request;
-use crate::records::{
-    ClusterKey, ClusterOperations, ClusterRecord, ClusterStatus, Transactions as _,
-};
+use crate::records::{ClusterKey, ClusterOperations, ClusterRecord, Transactions as _};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{NewRequest, RequestKind, Result, StoreError, values};
 
 const OPERATION: &str = "operation";
-
-/// State of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterOperationState {
-    Running,
-    Paused,
-    Done,
-    Failed,
-    Aborted,
-}
-
-impl ClusterOperationState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ClusterOperationState::Running => "running",
-            ClusterOperationState::Paused => "paused",
-            ClusterOperationState::Done => "done",
-            ClusterOperationState::Failed => "failed",
-            ClusterOperationState::Aborted => "aborted",
-        }
-    }
-
-    /// True for an operation that has not ended.
-    pub fn is_open(self) -> bool {
-        matches!(self, ClusterOperationState::Running | ClusterOperationState::Paused)
-    }
-}
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,18 +37,6 @@ pub struct ClusterOperationRecord {
     pub version: VersionNumber,
     /// A version without the removed resources follows.
     pub is_transition: bool,
-}
-
-/// End of an operation.
-#[derive(Clone, Copy, Debug)]
-pub struct OperationEnd<'a> {
-    pub state: ClusterOperationState,
-    /// Status of the cluster from now on.
-    pub status: ClusterStatus,
-    pub message: &'a str,
-    pub progress: Option<&'a serde_json::Value>,
-    /// Halts the environment: nothing more is done for the operation.
-    pub halt: bool,
 }
 
 const COLUMNS: &str = "SELECT cluster, number, kind, state, message, author, requested, ended, request, plan, \

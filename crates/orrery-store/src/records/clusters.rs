@@ -5,6 +5,7 @@
 
 use orrery_model::{EnvironmentId, ProjectId, Timestamp};
 
+use crate::cluster_types::ClusterStatus;
 use crate::encoding::Code as _;
 use crate::records::{Clusters, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
@@ -15,34 +16,6 @@ pub(crate) const CLUSTER: &str = "cluster";
 /// Number of a cluster in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterKey(pub i64);
-
-/// Status of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterStatus {
-    /// An operation is open.
-    Pending,
-    Active,
-    /// Active, and something drifted or fails.
-    Degraded,
-    /// A creation or deletion failed halfway.
-    Incomplete,
-    /// Another operation failed halfway.
-    Inconsistent,
-    Terminated,
-}
-
-impl ClusterStatus {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ClusterStatus::Pending => "pending",
-            ClusterStatus::Active => "active",
-            ClusterStatus::Degraded => "degraded",
-            ClusterStatus::Incomplete => "incomplete",
-            ClusterStatus::Inconsistent => "inconsistent",
-            ClusterStatus::Terminated => "terminated",
-        }
-    }
-}
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq)]

@@ -80,16 +80,13 @@ pub(crate) use changes::{
 };
 pub use changes::{ChangeRecord, ChangeSeq};
 pub(crate) use cluster_changes::prepare;
-pub use cluster_changes::{
-    ClusterQuota, ClusterWrite, NewClusterOperation, NewClusterRecord, NewIntent,
-};
 pub use cluster_documents::{
     ClusterDocumentRecord, DocumentFilter, DocumentName, DocumentSnapshot, DocumentWrite,
 };
-pub use cluster_operations::{ClusterOperationRecord, ClusterOperationState, OperationEnd};
+pub use cluster_operations::ClusterOperationRecord;
 pub use clusters::{
     ClusterFilter, ClusterIntentRecord, ClusterKey, ClusterRecord, ClusterRecordChange,
-    ClusterStatus, ClusterUsage, LeaseEnd,
+    ClusterUsage, LeaseEnd,
 };
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};
 pub use compile_merge::{CompileRequest, merge_compiles};
