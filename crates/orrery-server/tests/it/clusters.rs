@@ -91,7 +91,15 @@ impl Site {
     }
 
     fn add_documents(&self) {
-        let fields = json!({"directory": self.journals.path()});
+        self.set_provider(&json!({}));
+    }
+
+    /// Stores the documents, with further fields of the provider.
+    pub(crate) fn set_provider(&self, further: &Value) {
+        let mut fields = json!({"directory": self.journals.path()});
+        for (name, value) in further.as_object().unwrap() {
+            fields[name] = value.clone();
+        }
         let body = json!({"documents": documents(&fields)});
         self.world.admin().post("/api/v1/cluster-documents/apply", &body).good();
     }

@@ -86,6 +86,8 @@ fn services_are_added_stopped_started_and_removed(world: World) {
 
 fn a_rolling_reconfiguration_restarts_one_instance_at_a_time(world: World) {
     let site = Site::new(world);
+    // Slow enough for restarts to overlap, if nothing prevents it.
+    site.set_provider(&json!({"latency_ms": 60}));
     let id = site.create("web", 4);
     let before = site.actions("app");
     let request =
