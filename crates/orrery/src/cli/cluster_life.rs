@@ -19,7 +19,24 @@ pub(crate) enum ClusterLife {
     Show(ShowCluster),
     Plan(PlanCluster),
     Watch(WatchCluster),
+    /// Add nodes to a cluster
+    ///
+    /// Existing nodes keep their machines and services.
+    #[command(after_help = "\
+Example:
+  orrery cluster grow shop 8
+
+Exit codes: 0 done, 1 error, 2 failed, or changes are pending (with --dry-run).")]
     Grow(ResizeCluster),
+    /// Remove nodes from a cluster
+    ///
+    /// Those with few services go first, and the newest among them. Remaining nodes keep their
+    /// machines and services. Numbers of removed nodes are not used again.
+    #[command(after_help = "\
+Example:
+  orrery cluster shrink shop 5 --restart rolling
+
+Exit codes: 0 done, 1 error, 2 failed, or changes are pending (with --dry-run).")]
     Shrink(ResizeCluster),
     /// Add services to a cluster
     ///
@@ -214,16 +231,7 @@ pub(crate) struct PlannedOperation {
     pub(crate) delete: bool,
 }
 
-/// Change the number of nodes
-///
-/// Remaining nodes keep their machines and services. Numbers of removed nodes are not used again.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  orrery cluster grow shop 8
-  orrery cluster shrink shop 5 --restart rolling
-
-Exit codes: 0 done, 1 error, 2 failed, or changes are pending (with --dry-run).")]
 pub(crate) struct ResizeCluster {
     #[command(flatten)]
     pub(crate) of: ClusterName,

@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("weak accounts read and change nothing", weak_accounts),
         trial("odd files are refused", odd_files),
         trial("templates without a layout are warned of", unsolvable_templates),
+        trial("names of templates are completed", completed_names),
     ]
 }
 
@@ -304,5 +305,26 @@ fn unsolvable_templates() -> Result<()> {
     ensure!(text.contains("warning[unsolvable-template]"), "{text}");
     let report = json_of(&world, "orrery cluster import webstack --yes --project shop --json")?;
     ensure!(report["warnings"][0]["id"] == "unsolvable-template", "{report}");
+    Ok(())
+}
+
+fn completed_names() -> Result<()> {
+    let world = world()?;
+    world.done("orrery cluster import webstack --yes")?;
+    let offered = |words: &str, count: usize| {
+        let script = format!(
+            "source <(orrery completion bash); COMP_WORDS=({words}); COMP_CWORD={count}; \
+             _orrery_with_names orrery \"${{COMP_WORDS[{count}]}}\" \"${{COMP_WORDS[{count}-1]}}\"; echo \"offered: ${{COMPREPLY[*]}}\""
+        );
+        world.done(&format!("bash -c '{script}' 2> /dev/null"))
+    };
+    for (words, count) in
+        [("orrery cluster solve web", 3), ("orrery cluster create shop --template web", 5)]
+    {
+        let found = offered(words, count)?;
+        ensure!(found.trim() == "offered: webstack", "{words}: {found}");
+    }
+    let found = offered("orrery cluster sol", 2)?;
+    ensure!(found.contains("solve"), "{found}");
     Ok(())
 }
