@@ -4,16 +4,21 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use orrery_handlers::CancelToken;
 use orrery_handlers::run::Purpose;
 use orrery_model::{ChangeKind, OutcomeStatus};
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::Ec2Provider;
+use orrery_provisioner::runner::PluginRunner;
 use orrery_provisioner::ssh_access::SshMachineAccess;
+use orrery_provisioner::task::{TaskStatus, Work};
 use orrery_pyenv::interpreters::Interpreter;
 use orrery_testing::{TestMachine, keygen};
 use serde_json::{Map, Value, json};
 
-use crate::harness::{World, install_packages, log, packages, read, wait_for};
+use crate::harness::{
+    MemoryResources, World, install_packages, log, machine_task, packages, read, wait_for,
+};
 
 /// Moto's server. Dropping it ends it.
 pub(crate) struct Moto {
@@ -96,7 +101,7 @@ fn deploy_and_delete(hub: &TestMachine, python: &Interpreter) {
         "access_key": "a", "secret_key": "hunter2", "endpoint": endpoint,
         "identity": read(identity.as_ref()), "tags": {"team": "web"}, "attempts": 6,
     });
-    let world = World::new(plugins, "ec2", fields);
+    let world = World::new(plugins, "ec2", fields.clone());
     let node = "web-1000";
     world.add_node(node, 1000, &[]);
     let mut attributes = world.machine_attributes(node);
@@ -118,6 +123,15 @@ fn deploy_and_delete(hub: &TestMachine, python: &Interpreter) {
     assert_eq!(found[0]["type"], "t3.small");
     let again = deploy("cluster::Machine", &attributes);
     assert_eq!(again.outcome.change.kind, ChangeKind::NoChange, "{}", log(&again));
+
+    // The answer to a request was lost: the same one finds the machine.
+    let runner = runner(&directory);
+    let repeated = machine_task("ec2", fields, 1000, Work::Create);
+    let report = runner.run(&repeated, &CancelToken::never());
+    assert_eq!(report.status, TaskStatus::Succeeded, "{}", report.message);
+    let id = report.outputs.facts.and_then(|facts| facts.provider_id);
+    assert_eq!(id.as_deref(), found[0]["id"].as_str());
+    assert_eq!(instances(python, &endpoint).len(), 1);
 
     // The machine answers at the address that EC2 reports.
     let address = public_address(python, &endpoint);
@@ -158,6 +172,14 @@ fn deploy_and_delete(hub: &TestMachine, python: &Interpreter) {
     let text = log(&down);
     assert!(text.contains("no answer from EC2"), "{text}");
     assert!(!text.contains("hunter2") && !text.contains("PRIVATE KEY"), "{text}");
+}
+
+/// Carries out tasks without a handler.
+fn runner(directory: &tempfile::TempDir) -> PluginRunner {
+    let ssh = SshMachineAccess::new(directory.path().join("other_hosts")).unwrap();
+    let mut plugins = Plugins::default();
+    plugins.add_provider(Arc::new(Ec2Provider::new(packages(), ssh)));
+    PluginRunner::new(Arc::new(plugins), Arc::new(MemoryResources::default()))
 }
 
 fn public_address(python: &Interpreter, endpoint: &str) -> String {

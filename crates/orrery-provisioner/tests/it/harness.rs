@@ -22,8 +22,10 @@ use orrery_provisioner::facts::NodeFacts;
 use orrery_provisioner::handlers::{ActionLimits, ClusterServices, register};
 use orrery_provisioner::plugin::{PluginError, PluginResources};
 use orrery_provisioner::plugins::Plugins;
+use orrery_provisioner::redacted::RedactedMap;
 use orrery_provisioner::runner::PluginRunner;
 use orrery_provisioner::slots::Slots;
+use orrery_provisioner::task::{NodeDescription, PluginInvocation, Task, Work};
 use orrery_pyenv::interpreters::Interpreter;
 use orrery_pyenv::{VirtualEnvSpec, VirtualEnvs};
 use serde_json::{Map, Value, json};
@@ -80,6 +82,33 @@ impl TestService {
             digest: "d1".to_owned(),
             once: actions.contains(&"initialize").then(|| "key-1".to_owned()),
         }
+    }
+}
+
+/// Work on a machine, as a handler would give it to a dispatcher.
+pub(crate) fn machine_task(provider: &str, fields: Value, number: u64, work: Work) -> Task {
+    Task {
+        id: format!("test-{number}"),
+        tenant: "shop".to_owned(),
+        cluster: CLUSTER.to_owned(),
+        node: format!("web-{number}"),
+        machine: format!("orr-{CLUSTER}-{number}-1"),
+        provider: PluginInvocation {
+            plugin: provider.to_owned(),
+            fields: RedactedMap(fields.as_object().cloned().unwrap()),
+        },
+        description: NodeDescription {
+            number,
+            incarnation: 1,
+            ssh_user: "root".to_owned(),
+            flavor: "t3.small".to_owned(),
+            image: "ami-12c6146b".to_owned(),
+            ..NodeDescription::default()
+        },
+        facts: NodeFacts::default(),
+        work,
+        plugin_resources: BTreeMap::new(),
+        limit_ms: 120_000,
     }
 }
 

@@ -21,7 +21,7 @@ echo "$1" >>"$HOME/actions"
 case $1 in
 install) mkdir -p "$HOME/app" ;;
 configure) echo "$ORRERY_CONFIG_UPSTREAM" >"$HOME/app/config"; cp "$ORRERY_TASK" "$HOME/task.json" ;;
-initialize) echo done >>"$HOME/initialized" ;;
+initialize) cp "$ORRERY_NODE_DIR/state/app.json" "$HOME/state"; echo done >>"$HOME/initialized" ;;
 start) orrery-daemon start app sh -c 'while :; do sleep 1000; done' ;;
 stop) orrery-daemon stop app ;;
 probe) orrery-daemon status app ;;
@@ -106,6 +106,9 @@ fn services_are_installed_configured_initialized_and_started() {
     let task: Value = serde_json::from_str(&read(&cluster.home("task.json"))).unwrap();
     assert_eq!(task["config"]["app"]["upstream"], format!("{address}:8080"));
     assert_eq!(task["node"]["name"], "web-1000");
+    // The node knows of the initialization before it starts.
+    let during: Value = serde_json::from_str(&read(&cluster.home("state"))).unwrap();
+    assert_eq!(during["initializations"], json!({"key-1": "begun"}));
     // The data of tasks does not stay.
     let tasks = fs::read_dir(cluster.machine(1).join("tasks")).unwrap();
     assert_eq!(tasks.count(), 0);

@@ -16,11 +16,11 @@ use orrery_provisioner::provider::SimProvider;
 use orrery_provisioner::runner::PluginRunner;
 use orrery_provisioner::sim_journal::SimJournals;
 use orrery_provisioner::slots::Slots;
-use orrery_provisioner::task::{Task, TaskAction, TaskReport, Work};
+use orrery_provisioner::task::{Task, TaskAction, TaskReport, TaskStatus, Work};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::harness::{MemoryResources, SERVICE_ENTITIES, TestService, World, log};
+use crate::harness::{MemoryResources, SERVICE_ENTITIES, TestService, World, log, machine_task};
 
 const ACTIONS: [&str; 6] = ["install", "configure", "initialize", "start", "stop", "remove"];
 
@@ -93,6 +93,36 @@ fn a_cluster_is_deployed_changed_restarted_and_purged() {
     // Its services are gone with the machine.
     assert_eq!(world.purge("cluster::Installed", "web-1000", Some(&service)), NoChange);
     check(&directory, &[]);
+}
+
+/// A task that is repeated after a lost answer has no second effect.
+#[test]
+fn machines_are_created_and_deleted_once_however_often_a_task_is_repeated() {
+    let directory = tempfile::tempdir().unwrap();
+    let resources = Arc::new(MemoryResources::default());
+    let runner = PluginRunner::new(Arc::new(plugins(&directory)), resources);
+    let effects = || {
+        let check = JournalCheck::run(&SimJournals::new(directory.path())).unwrap();
+        assert!(check.problems.is_empty(), "{:#?}", check.problems);
+        check.effects
+    };
+    let run = |work: Work| {
+        let task = machine_task("sim", json!({}), 1000, work);
+        let report = runner.run(&task, &CancelToken::never());
+        assert_eq!(report.status, TaskStatus::Succeeded, "{}", report.message);
+    };
+    run(Work::Create);
+    run(Work::Create);
+    assert_eq!(effects(), 1);
+    let delete = Work::Delete { machine: machine(1).to_string() };
+    run(delete.clone());
+    run(delete);
+    assert_eq!(effects(), 2);
+    // A machine of another node is none of this task's business.
+    let task =
+        machine_task("sim", json!({}), 1001, Work::Delete { machine: machine(1).to_string() });
+    let refused = runner.run(&task, &CancelToken::never());
+    assert!(refused.message.contains("is not a machine of the node"), "{}", refused.message);
 }
 
 #[test]
