@@ -132,6 +132,11 @@ export async function PAGES(server, shop) {
             ready: (page) => page.locator("[data-template=webstack]").waitFor(),
         },
         {
+            name: "clusters",
+            url: `${server.url}/clusters`,
+            ready: heading("No cluster yet"),
+        },
+        {
             name: "catalog-services",
             url: `${server.url}/catalog/service`,
             ready: (page) => page.locator("[data-document=nginx]").waitFor(),

@@ -82,5 +82,11 @@ export const ROUTES: Route[] = [
         name: "New cluster",
         load: () => import("./pages/ClusterNew.svelte"),
     },
+    { pattern: "/clusters", name: "Clusters", load: () => import("./pages/Clusters.svelte") },
+    {
+        pattern: "/clusters/:cluster",
+        name: "Cluster",
+        load: () => import("./pages/Cluster.svelte"),
+    },
     { pattern: "/admin/:kind", name: "Administration", load: () => import("./pages/Admin.svelte") },
 ];

@@ -39,7 +39,7 @@ export function environmentPages(env: string): NavItem[] {
 /** Pages about clusters. */
 export const CLUSTER_PAGES: NavItem[] = [
     { name: "Catalogue", path: "/catalog/template", icon: BookOpen, key: "t" },
-    { name: "New cluster", path: "/clusters/new", icon: Blocks, key: "w" },
+    { name: "Clusters", path: "/clusters", icon: Blocks, key: "w" },
 ];
 
 /** Pages of the installation, with the role that their data needs. */
