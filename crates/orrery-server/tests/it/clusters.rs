@@ -190,6 +190,14 @@ impl Site {
         SimJournals::new(self.journals.path())
     }
 
+    /// Removes a machine behind the back of the server.
+    pub(crate) fn lose_machine(&self, machine: &str) {
+        let parts: Vec<&str> = machine.split('-').collect();
+        let [_, cluster, number, incarnation] = parts[..] else { panic!("{machine}") };
+        let journal = self.journals.path().join(cluster).join(number);
+        std::fs::remove_file(journal.join(format!("{incarnation}.jsonl"))).unwrap();
+    }
+
     /// Checks the journals: nothing was done twice. Returns the names of existing machines.
     #[track_caller]
     pub(crate) fn machines(&self) -> BTreeSet<String> {

@@ -17,6 +17,7 @@ on_both![
     a_paused_operation_does_nothing,
     another_process_continues_an_operation,
     plans_are_what_is_done,
+    a_lost_machine_is_made_again,
 ];
 
 fn a_cluster_is_created_grown_shrunk_and_deleted(world: World) {
@@ -199,6 +200,25 @@ fn another_process_continues_an_operation(world: World) {
     assert_eq!((site.machines().len(), site.running("app").len()), (6, 5));
     let initialized = site.actions("db").into_values().flatten();
     assert_eq!(initialized.filter(|action| action == "initialize").count(), 1, "once");
+}
+
+fn a_lost_machine_is_made_again(world: World) {
+    let site = Site::new(world);
+    let id = site.create("web", 3);
+    let before = site.machines();
+    let lost = site.running("app").pop_first().unwrap();
+    site.lose_machine(&lost);
+    assert_eq!(site.machines().len(), 2);
+    let environment = site.show(&id)["environment"].as_str().unwrap().to_owned();
+    let repair = format!("/api/v1/environments/{environment}/repair");
+    site.admin().post(&repair, &json!({})).good();
+    let end = std::time::Instant::now() + super::PATIENCE;
+    while site.running("app").len() < 2 {
+        assert!(std::time::Instant::now() < end, "{:#}", site.show(&id));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+    assert_eq!(site.machines(), before);
+    site.wait_for(&id, "active");
 }
 
 fn plans_are_what_is_done(world: World) {
