@@ -91,7 +91,9 @@ pub fn read_repository(root: &Path) -> std::io::Result<Vec<TextFile>> {
                 pending.push(entry.path());
             } else if kind.is_file() {
                 let path = entry.path();
-                let is_image = path.extension().is_some_and(|extension| extension == "png");
+                let is_image = path
+                    .extension()
+                    .is_some_and(|extension| extension == "png" || extension == "webp");
                 let text = match String::from_utf8(std::fs::read(&path)?) {
                     Ok(text) => text,
                     Err(_) if is_image => String::new(),

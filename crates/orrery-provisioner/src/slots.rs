@@ -16,16 +16,16 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Slots of one tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotLimits {
+pub struct TenantSlotLimits {
     /// Slots that other tenants cannot use.
     pub floor: usize,
     /// Maximum number of slots at once.
     pub cap: usize,
 }
 
-impl Default for SlotLimits {
+impl Default for TenantSlotLimits {
     fn default() -> Self {
-        SlotLimits { floor: 0, cap: usize::MAX }
+        TenantSlotLimits { floor: 0, cap: usize::MAX }
     }
 }
 
@@ -44,7 +44,7 @@ struct SharedSlots {
 #[derive(Debug, Default)]
 struct Queues {
     total: usize,
-    limits: BTreeMap<String, SlotLimits>,
+    limits: BTreeMap<String, TenantSlotLimits>,
     used: BTreeMap<String, usize>,
     waiting: BTreeMap<String, VecDeque<u64>>,
     granted: BTreeSet<u64>,
@@ -77,7 +77,7 @@ impl Slots {
     }
 
     /// Sets the limits of a tenant. A floor beyond the total counts as far as it fits.
-    pub fn set_limits(&self, tenant: &str, limits: SlotLimits) {
+    pub fn set_limits(&self, tenant: &str, limits: TenantSlotLimits) {
         let mut queues = self.shared.queues.lock().ignore_poison();
         queues.limits.insert(tenant.to_owned(), limits);
         self.shared.grant(&mut queues);
@@ -150,7 +150,7 @@ impl SharedSlots {
 }
 
 impl Queues {
-    fn limits(&self, tenant: &str) -> SlotLimits {
+    fn limits(&self, tenant: &str) -> TenantSlotLimits {
         self.limits.get(tenant).copied().unwrap_or_default()
     }
 
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_floor_is_free_at_once_and_a_cap_is_never_exceeded() {
         let slots = Slots::new(3);
-        slots.set_limits("quiet", SlotLimits { floor: 1, cap: 1 });
+        slots.set_limits("quiet", TenantSlotLimits { floor: 1, cap: 1 });
         let now = || CancelToken::never().within(Duration::from_millis(100));
         let first = slots.acquire("flood", &now()).unwrap();
         let second = slots.acquire("flood", &now()).unwrap();

@@ -5,7 +5,7 @@ use orrery_model::{EnvironmentId, ProjectId, Timestamp, VersionNumber};
 
 /// Status of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterStatus {
+pub enum ClusterPhase {
     /// An operation is open.
     Pending,
     Active,
@@ -18,22 +18,22 @@ pub enum ClusterStatus {
     Terminated,
 }
 
-impl ClusterStatus {
+impl ClusterPhase {
     pub fn as_str(self) -> &'static str {
         match self {
-            ClusterStatus::Pending => "pending",
-            ClusterStatus::Active => "active",
-            ClusterStatus::Degraded => "degraded",
-            ClusterStatus::Incomplete => "incomplete",
-            ClusterStatus::Inconsistent => "inconsistent",
-            ClusterStatus::Terminated => "terminated",
+            ClusterPhase::Pending => "pending",
+            ClusterPhase::Active => "active",
+            ClusterPhase::Degraded => "degraded",
+            ClusterPhase::Incomplete => "incomplete",
+            ClusterPhase::Inconsistent => "inconsistent",
+            ClusterPhase::Terminated => "terminated",
         }
     }
 }
 
 /// State of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterOperationState {
+pub enum ClusterOperationPhase {
     Running,
     Paused,
     Done,
@@ -41,29 +41,29 @@ pub enum ClusterOperationState {
     Aborted,
 }
 
-impl ClusterOperationState {
+impl ClusterOperationPhase {
     pub fn as_str(self) -> &'static str {
         match self {
-            ClusterOperationState::Running => "running",
-            ClusterOperationState::Paused => "paused",
-            ClusterOperationState::Done => "done",
-            ClusterOperationState::Failed => "failed",
-            ClusterOperationState::Aborted => "aborted",
+            ClusterOperationPhase::Running => "running",
+            ClusterOperationPhase::Paused => "paused",
+            ClusterOperationPhase::Done => "done",
+            ClusterOperationPhase::Failed => "failed",
+            ClusterOperationPhase::Aborted => "aborted",
         }
     }
 
     /// True for an operation that has not ended.
     pub fn is_open(self) -> bool {
-        matches!(self, ClusterOperationState::Running | ClusterOperationState::Paused)
+        matches!(self, ClusterOperationPhase::Running | ClusterOperationPhase::Paused)
     }
 }
 
 /// End of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationEnd<'a> {
-    pub state: ClusterOperationState,
+    pub state: ClusterOperationPhase,
     /// Status of the cluster from now on.
-    pub status: ClusterStatus,
+    pub status: ClusterPhase,
     pub message: &'a str,
     pub progress: Option<&'a serde_json::Value>,
     /// Halts the environment: nothing more is done for the operation.

@@ -10,8 +10,8 @@ use orrery_model::{
 
 use crate::sql::{Row, RowExt as _};
 use crate::{
-    ActionKind, ClusterOperationState, ClusterStatus, ConnectionPhase, ParameterSource,
-    ResourceKey, Result, StoreError,
+    ActionKind, ClusterOperationPhase, ClusterPhase, ConnectionPhase, ParameterSource, ResourceKey,
+    Result, StoreError,
 };
 
 /// An enumeration that is stored as a number.
@@ -57,7 +57,7 @@ codes!(ChangeKind, "change", NoChange = 0, Created = 1, Updated = 2, Purged = 3)
 codes!(ActionKind, "kind of action", Deploy = 1, DryRun = 2, GetFacts = 3, Other = 4);
 codes!(ParameterSource, "source of a parameter", Fact = 1, Plugin = 2, User = 3, Report = 4);
 codes!(
-    ClusterStatus,
+    ClusterPhase,
     "status of a cluster",
     Pending = 1,
     Active = 2,
@@ -67,7 +67,7 @@ codes!(
     Terminated = 6,
 );
 codes!(
-    ClusterOperationState,
+    ClusterOperationPhase,
     "state of an operation",
     Running = 1,
     Paused = 2,

@@ -15,7 +15,7 @@ mod tenant_slots;
 
 use orrery_model::{InvalidId, ResourceId};
 
-pub use remote::{WorkerDispatcher, WorkerSite, Workers};
+pub use remote::{WorkerDirectory, WorkerDispatcher, WorkerSite};
 pub use task_runner::{SlotRunner, TaskRunner};
 pub use tenant_slots::{TenantSlot, TenantSlots};
 

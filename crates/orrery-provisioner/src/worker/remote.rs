@@ -37,7 +37,7 @@ impl fmt::Debug for WorkerSite {
 }
 
 /// The workers of an installation.
-pub trait Workers: Send + Sync {
+pub trait WorkerDirectory: Send + Sync {
     /// Connected ones.
     fn connected(&self) -> Vec<WorkerSite>;
 
@@ -50,7 +50,7 @@ pub trait Workers: Send + Sync {
 
 /// Gives tasks to workers, in fair slots of their tenants.
 pub struct WorkerDispatcher {
-    workers: Arc<dyn Workers>,
+    workers: Arc<dyn WorkerDirectory>,
     contents: Arc<dyn PluginResources>,
     /// As many as all connected workers have.
     slots: Slots,
@@ -83,7 +83,7 @@ impl Drop for OccupiedSlot<'_> {
 
 impl WorkerDispatcher {
     pub fn new(
-        workers: Arc<dyn Workers>,
+        workers: Arc<dyn WorkerDirectory>,
         contents: Arc<dyn PluginResources>,
         local: LocalDispatcher,
     ) -> Self {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orrery_cluster::document::{Catalog, DocumentKind};
-use orrery_cluster::intent::{ClusterIntent, NewCluster, create};
+use orrery_cluster::intent::{ClusterIntent, ClusterRequest, create};
 use orrery_cluster::render::{
     RenderPolicy, Rendering, RestartPolicy, render, settled, with_restarts,
 };
@@ -199,12 +199,12 @@ impl Cluster {
 
 #[test]
 fn intents_reach_their_state_through_all_operations() {
-    let new = NewCluster {
+    let new = ClusterRequest {
         cluster: CLUSTER.to_owned(),
         name: "web".to_owned(),
         owner: "ann".to_owned(),
         request: LayoutRequest::new("web", 3),
-        ..NewCluster::default()
+        ..ClusterRequest::default()
     };
     let mut cluster = Cluster::new();
     let limits = SearchLimits::default;

@@ -24,7 +24,7 @@ use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::ProcessProvider;
 use orrery_provisioner::runner::PluginRunner;
 use orrery_provisioner::slots::Slots;
-use orrery_provisioner::worker::{TaskRunner, WorkerDispatcher, WorkerSite, Workers};
+use orrery_provisioner::worker::{TaskRunner, WorkerDirectory, WorkerDispatcher, WorkerSite};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
@@ -97,7 +97,7 @@ impl Remote for DirectWorker {
 #[derive(Default)]
 struct TestWorkers(Mutex<Vec<WorkerSite>>);
 
-impl Workers for TestWorkers {
+impl WorkerDirectory for TestWorkers {
     fn connected(&self) -> Vec<WorkerSite> {
         self.0.lock().unwrap().clone()
     }

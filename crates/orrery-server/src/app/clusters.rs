@@ -8,9 +8,9 @@ use orrery_api::{
 };
 use orrery_model::{ProjectId, Timestamp};
 use orrery_store::{
-    ClusterOperationRecord, ClusterOperationState, ClusterQuota, ClusterRecord,
-    ClusterRecordChange, ClusterStatus, DocumentSnapshot, LeaseEnd, NewClusterRecord, OperationEnd,
-    Store, StoreError,
+    ClusterOperationPhase, ClusterOperationRecord, ClusterPhase, ClusterQuota, ClusterRecord,
+    ClusterRecordChange, DocumentSnapshot, LeaseEnd, NewClusterRecord, OperationEnd, Store,
+    StoreError,
 };
 use rand::TryRng as _;
 use rand::rngs::SysRng;
@@ -166,7 +166,7 @@ fn with_operation(store: &Store, record: ClusterRecord) -> Result<Requested, Ser
 /// An operation that ends the open one.
 struct Ending {
     number: i64,
-    status: ClusterStatus,
+    status: ClusterPhase,
 }
 
 /// Begins an operation on a cluster, or returns its plan.
@@ -238,7 +238,7 @@ fn begin(
     };
     let message = format!("aborted by {}, and reverted", attempt.author);
     let ends = ending.map(|Ending { number, status }| {
-        let state = ClusterOperationState::Aborted;
+        let state = ClusterOperationPhase::Aborted;
         let progress = progress.as_ref();
         (number, OperationEnd { state, status, message: &message, progress, halt: false })
     });
@@ -298,7 +298,7 @@ pub(crate) async fn abort(
         let progress = progress_json(store, &record)?;
         let message = format!("aborted by {author}; nothing more is done for it");
         let end = OperationEnd {
-            state: ClusterOperationState::Aborted,
+            state: ClusterOperationPhase::Aborted,
             status,
             message: &message,
             progress: Some(&progress),
@@ -375,7 +375,7 @@ fn check_lease(
     record: &ClusterRecord,
     expires: Option<Timestamp>,
 ) -> Result<(), ServerError> {
-    if record.status == ClusterStatus::Pending {
+    if record.status == ClusterPhase::Pending {
         let text = "an operation is open: change the lease when it has ended";
         return Err(ServerError::Conflict(text.to_owned()));
     }

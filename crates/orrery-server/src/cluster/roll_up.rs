@@ -8,7 +8,7 @@ use orrery_cluster::intent::ClusterIntent;
 use orrery_cluster::render::{self, RenderPolicy, entity};
 use orrery_model::{Status, Timestamp};
 use orrery_store::{
-    ClusterOperationRecord, ClusterOperationState, ClusterQuota, ClusterRecord, ClusterStatus,
+    ClusterOperationPhase, ClusterOperationRecord, ClusterPhase, ClusterQuota, ClusterRecord,
     Lease, OperationEnd, ResourceQuery, Store, StoreError,
 };
 
@@ -78,7 +78,7 @@ pub(crate) fn roll_up(
     }
     let processed = store.engine().processed_version(record.environment)?;
     match store.cluster_operations().open(record.key)? {
-        Some(open) if open.state == ClusterOperationState::Running => {
+        Some(open) if open.state == ClusterOperationPhase::Running => {
             if processed.is_none_or(|processed| processed < open.version) {
                 return Ok(RollUp::Open);
             }
@@ -116,7 +116,7 @@ fn follow(
         store,
         record,
         open,
-        ClusterOperationState::Failed,
+        ClusterOperationPhase::Failed,
         failed_status(open),
         &message,
         &progress,
@@ -141,17 +141,17 @@ fn complete(
     }
     let is_deletion = open.kind == ClusterOperationKind::Delete.as_str();
     let is_gone = is_deletion || record.size == 0;
-    let status = if is_gone { ClusterStatus::Terminated } else { ClusterStatus::Active };
+    let status = if is_gone { ClusterPhase::Terminated } else { ClusterPhase::Active };
     let progress = progress::of_environment(store, record.environment)?;
-    end(store, record, open, ClusterOperationState::Done, status, "", &progress, now)
+    end(store, record, open, ClusterOperationPhase::Done, status, "", &progress, now)
 }
 
 /// Status of a cluster after a failed operation.
-pub(crate) fn failed_status(operation: &ClusterOperationRecord) -> ClusterStatus {
+pub(crate) fn failed_status(operation: &ClusterOperationRecord) -> ClusterPhase {
     let halfway = [ClusterOperationKind::Create.as_str(), ClusterOperationKind::Delete.as_str()];
     match halfway.contains(&&*operation.kind) {
-        true => ClusterStatus::Incomplete,
-        false => ClusterStatus::Inconsistent,
+        true => ClusterPhase::Incomplete,
+        false => ClusterPhase::Inconsistent,
     }
 }
 
@@ -160,8 +160,8 @@ fn end(
     store: &Store,
     record: &ClusterRecord,
     open: &ClusterOperationRecord,
-    state: ClusterOperationState,
-    status: ClusterStatus,
+    state: ClusterOperationPhase,
+    status: ClusterPhase,
     message: &str,
     progress: &ClusterProgress,
     now: Timestamp,
@@ -246,7 +246,7 @@ fn amend(
 
 /// Watches a cluster without an open operation.
 fn watch(store: &Store, record: &ClusterRecord, now: Timestamp) -> Result<RollUp, ServerError> {
-    if !matches!(record.status, ClusterStatus::Active | ClusterStatus::Degraded) {
+    if !matches!(record.status, ClusterPhase::Active | ClusterPhase::Degraded) {
         return Ok(RollUp::Settled);
     }
     let unreachable = unreachable(store, record)?;
@@ -269,11 +269,11 @@ fn watch(store: &Store, record: &ClusterRecord, now: Timestamp) -> Result<RollUp
     }
     let tally = tally(store, record)?;
     let (status, message) = match tally.total - tally.done {
-        0 => (ClusterStatus::Active, String::new()),
+        0 => (ClusterPhase::Active, String::new()),
         differing => {
             let text =
                 format!("{differing} of {} resources are not as they should be", tally.total);
-            (ClusterStatus::Degraded, text)
+            (ClusterPhase::Degraded, text)
         }
     };
     if (record.status, &record.message) != (status, &message) {

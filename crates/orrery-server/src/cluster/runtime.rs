@@ -19,7 +19,7 @@ use orrery_provisioner::plugin::{PluginError, PluginKind, PluginResources};
 use orrery_provisioner::plugins::Plugins;
 use orrery_provisioner::provider::{Ec2Provider, InventoryProvider};
 use orrery_provisioner::runner::Runner;
-use orrery_provisioner::slots::{SlotLimits, Slots};
+use orrery_provisioner::slots::{Slots, TenantSlotLimits};
 use orrery_provisioner::ssh_access::SshMachineAccess;
 use orrery_store::{ClusterRecord, EnvironmentKey, Store, StoreError};
 use uuid::Uuid;
@@ -120,7 +120,7 @@ impl ClusterRuntime {
     pub(crate) fn update(&self, store: &Store, record: &ClusterRecord) -> Result<(), StoreError> {
         let workers = super::tenant_of(store, &record.project_name)?.workers;
         let cap = if workers == 0 { SLOTS } else { workers as usize };
-        self.slots.set_limits(&tenant(record.project), SlotLimits { floor: 0, cap });
+        self.slots.set_limits(&tenant(record.project), TenantSlotLimits { floor: 0, cap });
         let mut views = self.directory.views.lock().ignore_poison();
         if views.get(&record.id).is_some_and(|view| view.intent != record.intent) {
             views.remove(&record.id);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use orrery_model::Timestamp;
-use orrery_store::{ClusterRecord, ClusterStatus, NewNotification, Store, StoreError};
+use orrery_store::{ClusterPhase, ClusterRecord, NewNotification, Store, StoreError};
 use uuid::Uuid;
 
 use super::{CHECK_INTERVAL, MaintenanceTask, Turn, micros};
@@ -81,7 +81,7 @@ fn check_lease(store: &Store, record: &ClusterRecord, now: Timestamp) -> Result<
 
 /// Begins the deletion of a cluster. While an operation is open, the next turn tries again.
 fn expire(store: &Store, record: &ClusterRecord, now: Timestamp) -> Result<bool, ServerError> {
-    if record.status == ClusterStatus::Pending {
+    if record.status == ClusterPhase::Pending {
         return Ok(false);
     }
     // An aborted or failed deletion is repeated as a new operation.
@@ -116,7 +116,7 @@ mod tests {
     use orrery_cluster::solver::SearchLimits;
     use orrery_model::ProjectId;
     use orrery_store::{
-        ClusterOperationState, ClusterQuota, NewClusterRecord, NotificationFilter, OperationEnd,
+        ClusterOperationPhase, ClusterQuota, NewClusterRecord, NotificationFilter, OperationEnd,
     };
     use serde_json::json;
 
@@ -176,8 +176,8 @@ mod tests {
         let attempt = Attempt { author: "user:ada", quota, now: Timestamp(0) };
         cluster::store_creation(store, &record, &computed, attempt).unwrap();
         let end = OperationEnd {
-            state: ClusterOperationState::Done,
-            status: ClusterStatus::Active,
+            state: ClusterOperationPhase::Done,
+            status: ClusterPhase::Active,
             message: "",
             progress: None,
             halt: false,
@@ -221,7 +221,7 @@ mod tests {
         let good = active(&store, 3, 2);
         let inconsistent = active(&store, 4, 2);
         for (record, status) in
-            [(&broken, ClusterStatus::Active), (&inconsistent, ClusterStatus::Inconsistent)]
+            [(&broken, ClusterPhase::Active), (&inconsistent, ClusterPhase::Inconsistent)]
         {
             // An intent that cannot be read, and one whose operation failed.
             let content: &[u8] = b"damaged";
@@ -267,7 +267,7 @@ mod tests {
             };
             store.clusters().put_version(&write, &version).unwrap();
             let end = OperationEnd {
-                state: ClusterOperationState::Failed,
+                state: ClusterOperationPhase::Failed,
                 status,
                 message: "failed",
                 progress: None,

@@ -10,7 +10,7 @@ use orrery_api::{
     WorkerInfo, WorkerList,
 };
 use orrery_store::{
-    ClusterFilter, ClusterOperationRecord, ClusterOperationState, ClusterRecord, ClusterStatus,
+    ClusterFilter, ClusterOperationPhase, ClusterOperationRecord, ClusterPhase, ClusterRecord,
     StoreError,
 };
 use serde::Deserialize;
@@ -54,16 +54,16 @@ fn path_of(id: &str) -> String {
     format!("/api/v1/clusters/{id}")
 }
 
-fn transition(state: ClusterOperationState, message: &str) -> (Transitioning, String) {
+fn transition(state: ClusterOperationPhase, message: &str) -> (Transitioning, String) {
     let transitioning = match state {
-        ClusterOperationState::Running | ClusterOperationState::Paused => Transitioning::Yes,
-        ClusterOperationState::Failed => Transitioning::Error,
-        ClusterOperationState::Done | ClusterOperationState::Aborted => Transitioning::No,
+        ClusterOperationPhase::Running | ClusterOperationPhase::Paused => Transitioning::Yes,
+        ClusterOperationPhase::Failed => Transitioning::Error,
+        ClusterOperationPhase::Done | ClusterOperationPhase::Aborted => Transitioning::No,
     };
     let text = if message.is_empty() { state.as_str() } else { message };
     (
         transitioning,
-        if state == ClusterOperationState::Done { String::new() } else { text.to_owned() },
+        if state == ClusterOperationPhase::Done { String::new() } else { text.to_owned() },
     )
 }
 
@@ -79,9 +79,9 @@ fn operation_view(
     let path = format!("{}/operations/{}", path_of(&cluster.id), record.number);
     let mut actions = Actions::new();
     let offers: &[&str] = match record.state {
-        ClusterOperationState::Running => &["pause", "abort"],
-        ClusterOperationState::Paused => &["resume", "abort"],
-        ClusterOperationState::Failed | ClusterOperationState::Aborted
+        ClusterOperationPhase::Running => &["pause", "abort"],
+        ClusterOperationPhase::Paused => &["resume", "abort"],
+        ClusterOperationPhase::Failed | ClusterOperationPhase::Aborted
             if record.intent == cluster.intent && cluster.terminated.is_none() =>
         {
             &["resume"]
@@ -132,9 +132,9 @@ fn cluster_view(
         actions.insert("operate".to_owned(), format!("{}/operations", path_of(&record.id)));
     }
     let (transitioning, transitioning_message) = match record.status {
-        ClusterStatus::Pending => (Transitioning::Yes, record.message.clone()),
-        ClusterStatus::Active | ClusterStatus::Terminated => (Transitioning::No, String::new()),
-        ClusterStatus::Degraded | ClusterStatus::Incomplete | ClusterStatus::Inconsistent => {
+        ClusterPhase::Pending => (Transitioning::Yes, record.message.clone()),
+        ClusterPhase::Active | ClusterPhase::Terminated => (Transitioning::No, String::new()),
+        ClusterPhase::Degraded | ClusterPhase::Incomplete | ClusterPhase::Inconsistent => {
             (Transitioning::Error, record.message.clone())
         }
     };

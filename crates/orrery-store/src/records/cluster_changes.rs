@@ -5,7 +5,7 @@ use orrery_model::{Timestamp, VersionNumber};
 
 use crate::backend::PutTarget;
 use crate::cluster_types::{
-    ClusterOperationState, ClusterStatus, ClusterWrite, NewClusterOperation, NewClusterRecord,
+    ClusterOperationPhase, ClusterPhase, ClusterWrite, NewClusterOperation, NewClusterRecord,
     NewIntent,
 };
 use crate::encoding::Code as _;
@@ -88,7 +88,7 @@ impl ClusterWrite<'_> {
                 let update = "UPDATE cluster_operation SET is_transition = 0 \
                      WHERE cluster = ?1 AND number = ?2 AND version = ?3 AND state = ?4 \
                      AND is_transition = 1";
-                let running = ClusterOperationState::Running.code();
+                let running = ClusterOperationPhase::Running.code();
                 let number = i64::from(version.0);
                 if sql.run(update, values![record.key.0, operation, number, running])? == 0 {
                     return Err(StoreError::Conflict("the operation has changed".to_owned()));
@@ -203,7 +203,7 @@ fn create(
         intent.template,
         intent.template_revision,
         new.provider,
-        ClusterStatus::Pending.code(),
+        ClusterPhase::Pending.code(),
         now,
         new.expires,
     ];
@@ -242,7 +242,7 @@ fn insert_operation(
         record.key.0,
         number,
         operation.kind,
-        ClusterOperationState::Running.code(),
+        ClusterOperationPhase::Running.code(),
         operation.author,
         now,
         &request,
@@ -253,7 +253,7 @@ fn insert_operation(
     ];
     sql.run(insert, values)?;
     let update = "UPDATE cluster SET status = ?2, message = '' WHERE id = ?1";
-    sql.run(update, values![record.key.0, ClusterStatus::Pending.code()])?;
+    sql.run(update, values![record.key.0, ClusterPhase::Pending.code()])?;
     Ok(PreparedWrite { record: record.clone(), operation: number })
 }
 

@@ -2,7 +2,7 @@
 
 use orrery_model::{Timestamp, VersionNumber};
 
-use crate::cluster_types::{ClusterOperationState, ClusterStatus, OperationEnd};
+use crate::cluster_types::{ClusterOperationPhase, ClusterPhase, OperationEnd};
 use crate::encoding::{Code as _, version_number_from};
 use crate::records::clusters::{lock_cluster, record_cluster_change};
 use crate::records::environments::{begin_deletion, set_halted};
@@ -20,7 +20,7 @@ pub struct ClusterOperationRecord {
     /// Counts up from 1 for each cluster.
     pub number: i64,
     pub kind: String,
-    pub state: ClusterOperationState,
+    pub state: ClusterOperationPhase,
     pub message: String,
     pub author: String,
     pub requested: Timestamp,
@@ -51,7 +51,7 @@ fn from_row(row: &dyn Row) -> Result<ClusterOperationRecord> {
         cluster: ClusterKey(row.int(0)?),
         number: row.int(1)?,
         kind: row.string(2)?,
-        state: ClusterOperationState::from_code(row.int(3)?)?,
+        state: ClusterOperationPhase::from_code(row.int(3)?)?,
         message: row.string(4)?,
         author: row.string(5)?,
         requested: row.time(6)?,
@@ -112,12 +112,12 @@ pub(super) fn end_operation(
     let state = end.state.code();
     let values = values![cluster.key.0, number, state, end.message, now, progress.as_deref()];
     sql.run(update, values)?;
-    let is_done = end.state == ClusterOperationState::Done;
+    let is_done = end.state == ClusterOperationPhase::Done;
     if is_done {
         let settle = "UPDATE cluster SET settled_intent = ?2, reserved = size WHERE id = ?1";
         sql.run(settle, values![cluster.key.0, operation.intent])?;
     }
-    let terminated = (end.status == ClusterStatus::Terminated).then_some(now);
+    let terminated = (end.status == ClusterPhase::Terminated).then_some(now);
     let message = if is_done { "" } else { end.message };
     let update = "UPDATE cluster SET status = ?2, message = ?3, \
          terminated = coalesce(terminated, ?4) WHERE id = ?1";
@@ -176,11 +176,11 @@ impl ClusterOperations<'_> {
             let cluster = lock_cluster(sql, id)?;
             let operation = find_operation(sql, cluster.key, number)?;
             match operation.state {
-                ClusterOperationState::Running => {}
-                ClusterOperationState::Paused => return Ok(operation),
+                ClusterOperationPhase::Running => {}
+                ClusterOperationPhase::Paused => return Ok(operation),
                 _ => return Err(not_in_state(&operation, "paused")),
             }
-            set_state(sql, &cluster, number, ClusterOperationState::Paused, now)?;
+            set_state(sql, &cluster, number, ClusterOperationPhase::Paused, now)?;
             set_halted(sql, cluster.environment_id, true, now)?;
             find_operation(sql, cluster.key, number)
         })
@@ -199,12 +199,12 @@ impl ClusterOperations<'_> {
             let last = sql.first(select, values![cluster.key.0], |row| row.int(0))?;
             let is_last = last == Some(number);
             match operation.state {
-                ClusterOperationState::Running => return Ok(operation),
-                ClusterOperationState::Paused => {}
-                ClusterOperationState::Failed | ClusterOperationState::Aborted if is_last => {}
+                ClusterOperationPhase::Running => return Ok(operation),
+                ClusterOperationPhase::Paused => {}
+                ClusterOperationPhase::Failed | ClusterOperationPhase::Aborted if is_last => {}
                 _ => return Err(not_in_state(&operation, "resumed")),
             }
-            set_state(sql, &cluster, number, ClusterOperationState::Running, now)?;
+            set_state(sql, &cluster, number, ClusterOperationPhase::Running, now)?;
             set_halted(sql, cluster.environment_id, false, now)?;
             // What was parked is attempted again.
             let uuid = orrery_model::RequestId::new(uuid::Uuid::new_v4());
@@ -237,13 +237,13 @@ fn set_state(
     sql: &mut dyn Sql,
     cluster: &ClusterRecord,
     number: i64,
-    state: ClusterOperationState,
+    state: ClusterOperationPhase,
     now: Timestamp,
 ) -> Result<()> {
     let update = "UPDATE cluster_operation SET state = ?3, message = '', ended = NULL, \
          progress = NULL WHERE cluster = ?1 AND number = ?2";
     sql.run(update, values![cluster.key.0, number, state.code()])?;
     let update = "UPDATE cluster SET status = ?2, message = '' WHERE id = ?1";
-    sql.run(update, values![cluster.key.0, ClusterStatus::Pending.code()])?;
+    sql.run(update, values![cluster.key.0, ClusterPhase::Pending.code()])?;
     record_cluster_change(sql, cluster, now)
 }

@@ -5,7 +5,7 @@
 
 use orrery_model::{EnvironmentId, ProjectId, Timestamp};
 
-use crate::cluster_types::ClusterStatus;
+use crate::cluster_types::ClusterPhase;
 use crate::encoding::Code as _;
 use crate::records::{Clusters, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
@@ -33,7 +33,7 @@ pub struct ClusterRecord {
     pub template: String,
     pub template_revision: i64,
     pub provider: String,
-    pub status: ClusterStatus,
+    pub status: ClusterPhase,
     pub message: String,
     pub created: Timestamp,
     /// End of the lease.
@@ -128,7 +128,7 @@ fn from_row(row: &dyn Row) -> Result<ClusterRecord> {
         template: row.string(9)?,
         template_revision: row.int(10)?,
         provider: row.string(11)?,
-        status: ClusterStatus::from_code(row.int(12)?)?,
+        status: ClusterPhase::from_code(row.int(12)?)?,
         message: row.string(13)?,
         created: row.time(14)?,
         expires: row.maybe_time(15)?,
@@ -306,11 +306,11 @@ impl Clusters<'_> {
     pub fn set_health(
         &self,
         cluster: &ClusterRecord,
-        status: ClusterStatus,
+        status: ClusterPhase,
         message: &str,
         now: Timestamp,
     ) -> Result<()> {
-        let (active, degraded) = (ClusterStatus::Active.code(), ClusterStatus::Degraded.code());
+        let (active, degraded) = (ClusterPhase::Active.code(), ClusterPhase::Degraded.code());
         self.transact(|sql| {
             let update = "UPDATE cluster SET status = ?2, message = ?3 WHERE id = ?1 \
                  AND status IN (?4, ?5) AND (status <> ?2 OR message <> ?3)";

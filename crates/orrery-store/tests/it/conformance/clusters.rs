@@ -4,9 +4,10 @@ use std::sync::Barrier;
 
 use orrery_model::{ProjectId, Resource, Timestamp, VersionNumber};
 use orrery_store::{
-    ChangeSeq, ClusterFilter, ClusterOperationState, ClusterQuota, ClusterRecordChange,
-    ClusterStatus, ClusterUsage, ClusterWrite, LeaseEnd, NewClusterOperation, NewClusterRecord,
-    NewIntent, NewVersion, OperationEnd, PluginResourceName, PutOutcome, Store, StoreError,
+    ChangeSeq, ClusterFilter, ClusterOperationPhase, ClusterPhase, ClusterQuota,
+    ClusterRecordChange, ClusterUsage, ClusterWrite, LeaseEnd, NewClusterOperation,
+    NewClusterRecord, NewIntent, NewVersion, OperationEnd, PluginResourceName, PutOutcome, Store,
+    StoreError,
 };
 use serde_json::{Value, json};
 
@@ -101,12 +102,12 @@ fn begin(store: &Store, id: &str, base: i64, kind: &str) -> Result<PutOutcome, S
     store.clusters().put_version(&write, &version(&simple(&["a", "c"]), 7))
 }
 
-fn end(state: ClusterOperationState, status: ClusterStatus) -> OperationEnd<'static> {
+fn end(state: ClusterOperationPhase, status: ClusterPhase) -> OperationEnd<'static> {
     OperationEnd { state, status, message: "as it is", progress: None, halt: false }
 }
 
 fn finish(store: &Store, id: &str, number: i64) {
-    let done = end(ClusterOperationState::Done, ClusterStatus::Active);
+    let done = end(ClusterOperationPhase::Done, ClusterPhase::Active);
     store.cluster_operations().end(id, number, &done, at(9)).unwrap();
 }
 
@@ -115,7 +116,7 @@ fn a_cluster_is_created_with_its_environment_and_version(backend: Backend) {
     let before = store.changes().latest().unwrap();
     let put = create(&store, "c1", 7);
     let cluster = store.clusters().get("c1").unwrap();
-    assert_eq!((cluster.status, cluster.size, cluster.intent), (ClusterStatus::Pending, 2, 1));
+    assert_eq!((cluster.status, cluster.size, cluster.intent), (ClusterPhase::Pending, 2, 1));
     assert_eq!((cluster.settled_intent, cluster.revision), (0, 1));
     assert_eq!((&*cluster.template, cluster.template_revision), ("web", 3));
     let environment = store.environments().by_key(cluster.environment).unwrap();
@@ -155,13 +156,13 @@ fn one_operation_is_open_at_a_time(backend: Backend) {
     finish(&store, "c1", 1);
     let put = begin(&store, "c1", 1, "resize").unwrap();
     let cluster = store.clusters().get("c1").unwrap();
-    assert_eq!((cluster.status, cluster.size, cluster.intent), (ClusterStatus::Pending, 3, 2));
+    assert_eq!((cluster.status, cluster.size, cluster.intent), (ClusterPhase::Pending, 3, 2));
     assert_eq!(cluster.settled_intent, 1);
     let open = store.cluster_operations().open(cluster.key).unwrap().unwrap();
     assert_eq!((open.number, open.version, open.base), (2, put.number, 1));
     // Another one takes its place, as an abort that reverts does.
     let operation = operation("revert", intent(b"first", 2));
-    let ends = (2, end(ClusterOperationState::Aborted, ClusterStatus::Inconsistent));
+    let ends = (2, end(ClusterOperationPhase::Aborted, ClusterPhase::Inconsistent));
     let write = ClusterWrite::Begin {
         cluster: "c1",
         expected: Some(cluster.revision),
@@ -175,9 +176,9 @@ fn one_operation_is_open_at_a_time(backend: Backend) {
     assert_eq!(
         states,
         [
-            (3, ClusterOperationState::Running),
-            (2, ClusterOperationState::Aborted),
-            (1, ClusterOperationState::Done)
+            (3, ClusterOperationPhase::Running),
+            (2, ClusterOperationPhase::Aborted),
+            (1, ClusterOperationPhase::Done)
         ]
     );
     assert_eq!(store.cluster_operations().list(cluster.key, Some(3), 1).unwrap()[0].number, 2);
@@ -190,11 +191,11 @@ fn an_operation_is_paused_and_resumed_with_its_environment(backend: Backend) {
     let is_halted = || store.environments().by_key(cluster.environment).unwrap().halted;
     for _ in 0..2 {
         let paused = store.cluster_operations().pause("c1", 1, at(6)).unwrap();
-        assert_eq!((paused.state, is_halted()), (ClusterOperationState::Paused, true));
+        assert_eq!((paused.state, is_halted()), (ClusterOperationPhase::Paused, true));
     }
     for _ in 0..2 {
         let resumed = store.cluster_operations().resume("c1", 1, at(6)).unwrap();
-        assert_eq!((resumed.state, is_halted()), (ClusterOperationState::Running, false));
+        assert_eq!((resumed.state, is_halted()), (ClusterOperationPhase::Running, false));
     }
     assert_eq!(store.requests().open(cluster.environment).unwrap().len(), 1, "a deploy");
     finish(&store, "c1", 1);
@@ -241,8 +242,8 @@ fn a_failed_operation_is_resumed(backend: Backend) {
     create(&store, "c1", 7);
     let progress = json!({"total": 2});
     let failed = OperationEnd {
-        state: ClusterOperationState::Failed,
-        status: ClusterStatus::Incomplete,
+        state: ClusterOperationPhase::Failed,
+        status: ClusterPhase::Incomplete,
         message: "2 of 2 resources failed",
         progress: Some(&progress),
         halt: true,
@@ -252,13 +253,13 @@ fn a_failed_operation_is_resumed(backend: Backend) {
     let twice = store.cluster_operations().end("c1", 1, &failed, at(8));
     assert!(matches!(twice, Err(StoreError::Conflict(_))), "{twice:?}");
     let cluster = store.clusters().get("c1").unwrap();
-    assert_eq!((cluster.status, cluster.settled_intent), (ClusterStatus::Incomplete, 0));
+    assert_eq!((cluster.status, cluster.settled_intent), (ClusterPhase::Incomplete, 0));
     assert_eq!(cluster.message, "2 of 2 resources failed");
     assert!(store.environments().by_key(cluster.environment).unwrap().halted);
     let resumed = store.cluster_operations().resume("c1", 1, at(9)).unwrap();
-    assert_eq!((resumed.state, resumed.ended), (ClusterOperationState::Running, None));
+    assert_eq!((resumed.state, resumed.ended), (ClusterOperationPhase::Running, None));
     let cluster = store.clusters().get("c1").unwrap();
-    assert_eq!((cluster.status, &*cluster.message), (ClusterStatus::Pending, ""));
+    assert_eq!((cluster.status, &*cluster.message), (ClusterPhase::Pending, ""));
     assert!(!store.environments().by_key(cluster.environment).unwrap().halted);
 }
 
@@ -289,10 +290,10 @@ fn a_terminated_cluster_frees_its_name_and_quota(backend: Backend) {
     create(&store, "c1", 7);
     let shop: ProjectId = id_of(SHOP);
     assert_eq!(store.clusters().usage(shop).unwrap(), ClusterUsage { clusters: 1, nodes: 2 });
-    let done = end(ClusterOperationState::Done, ClusterStatus::Terminated);
+    let done = end(ClusterOperationPhase::Done, ClusterPhase::Terminated);
     store.cluster_operations().end("c1", 1, &done, at(8)).unwrap();
     let cluster = store.clusters().get("c1").unwrap();
-    assert_eq!((cluster.status, cluster.terminated), (ClusterStatus::Terminated, Some(at(8))));
+    assert_eq!((cluster.status, cluster.terminated), (ClusterPhase::Terminated, Some(at(8))));
     let environment = store.environments().by_key(cluster.environment).unwrap();
     assert!(environment.deleting, "its environment is deleted");
     assert_eq!(store.requests().open(cluster.environment).unwrap()[0].kind.name(), "delete");
@@ -354,7 +355,7 @@ fn leases_and_reminders_are_recorded(backend: Backend) {
     let stale = store.clusters().update("c1", Some(1), &change, at(6));
     assert!(matches!(stale, Err(StoreError::Outdated { .. })), "{stale:?}");
     let expired = store.clusters().with_lease_before(at(501)).unwrap();
-    assert_eq!(expired, [changed.clone()]);
+    assert_eq!(expired, std::slice::from_ref(&changed));
     assert!(store.clusters().with_lease_before(at(500)).unwrap().is_empty());
     assert!(store.clusters().record_reminder(changed.key, at(500)).unwrap());
     assert!(!store.clusters().record_reminder(changed.key, at(500)).unwrap(), "once");
@@ -373,13 +374,13 @@ fn health_changes_only_without_an_operation(backend: Backend) {
         store.clusters().set_health(&cluster, status, message, at(9)).unwrap();
         store.clusters().get("c1").unwrap().status
     };
-    assert_eq!(set(ClusterStatus::Degraded, "drift"), ClusterStatus::Pending);
+    assert_eq!(set(ClusterPhase::Degraded, "drift"), ClusterPhase::Pending);
     finish(&store, "c1", 1);
-    assert_eq!(set(ClusterStatus::Degraded, "drift"), ClusterStatus::Degraded);
+    assert_eq!(set(ClusterPhase::Degraded, "drift"), ClusterPhase::Degraded);
     let before = store.changes().latest().unwrap();
-    assert_eq!(set(ClusterStatus::Degraded, "drift"), ClusterStatus::Degraded);
+    assert_eq!(set(ClusterPhase::Degraded, "drift"), ClusterPhase::Degraded);
     assert_eq!(store.changes().latest().unwrap(), before, "nothing changed");
-    assert_eq!(set(ClusterStatus::Active, ""), ClusterStatus::Active);
+    assert_eq!(set(ClusterPhase::Active, ""), ClusterPhase::Active);
 }
 
 fn plugin_resources_are_staged_and_synced(backend: Backend) {
