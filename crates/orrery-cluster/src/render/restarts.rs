@@ -52,7 +52,13 @@ pub fn with_restarts(
             state.restart_pending |= pair.is_reconfigured && !is_needed && !is_explicit;
         });
     }
-    if *policy == RestartPolicy::Together {
+    // Without a policy, what restarts anyway does so with its dependents, as in the plan.
+    let is_together = match policy {
+        RestartPolicy::None => !restarted.is_empty(),
+        RestartPolicy::Together => true,
+        RestartPolicy::Rolling { .. } => false,
+    };
+    if is_together {
         restarted.extend(change.replaced_or_removed());
         let restarted = change.with_dependents(&restarted);
         for pair in change.pairs().filter(|pair| pair.is_up && restarted.contains(pair.service)) {
