@@ -22,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("odd files are refused", odd_files),
         trial("templates without a layout are warned of", unsolvable_templates),
         trial("names of templates are completed", completed_names),
+        trial("a cluster is created, changed and deleted", a_life),
     ]
 }
 
@@ -326,5 +327,83 @@ fn completed_names() -> Result<()> {
     }
     let found = offered("orrery cluster sol", 2)?;
     ensure!(found.contains("solve"), "{found}");
+    Ok(())
+}
+
+/// Documents of a cluster of simulated machines.
+fn write_shop(directory: &Path) -> Result<()> {
+    let journals = directory.join("journals");
+    fs::create_dir_all(&journals)?;
+    let service = |name: &str, requires: &[&str]| {
+        let action = |name: &str| {
+            (
+                name.to_owned(),
+                json!({"type": "shell", "fields": {"script": "run.sh", "args": name}}),
+            )
+        };
+        let actions: serde_json::Map<String, Value> =
+            ["install", "configure", "start", "stop", "remove"].map(action).into_iter().collect();
+        json!({
+            "name": name, "dependencies": {"runtime": {"requires": requires}},
+            "provisioner": {"actions": actions},
+        })
+    };
+    let provider =
+        json!({"name": "local", "providertype": "sim", "provisioner": {"directory": journals}});
+    let quantities = |most: u32| json!({"quantities": {"min": 1, "max": most}});
+    let template = json!({
+        "name": "shop",
+        "defaults": {"provider": "local", "services": ["app", "db"]},
+        "constraints": {
+            "services": {"db": quantities(1), "app": quantities(20)},
+            "layout": {"cantcoexist": [["app", "db"]]},
+        },
+    });
+    let offers = json!({"local": {"flavor": "s1", "image": "debian-12"}});
+    for (path, document) in [
+        ("providers/local.json", provider),
+        ("hardwaretypes/small.json", json!({"name": "small", "providermap": offers})),
+        ("imagetypes/debian.json", json!({"name": "debian", "providermap": offers})),
+        ("services/db.json", service("db", &[])),
+        ("services/app.json", service("app", &["db"])),
+        ("clustertemplates/shop.json", template),
+    ] {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().context("a directory")?)?;
+        fs::write(path, document.to_string())?;
+    }
+    Ok(())
+}
+
+fn a_life() -> Result<()> {
+    let world = world()?;
+    write_shop(&world.here.join("shop"))?;
+    world.done("orrery cluster import shop --yes; orrery project create web")?;
+    let create = "orrery cluster create store --template shop --size 3";
+    let (text, code) = world.run(&format!("{create} --dry-run"))?;
+    ensure!(code == 2 && text.contains("create machine ×3"), "{code}: {text}");
+    ensure!(json_of(&world, "orrery cluster list --json")?["items"] == json!([]));
+    fails(&world, create, &["confirmation required", "--yes"])?;
+    world.done(&format!("{create} --yes"))?;
+    let shown = json_of(&world, "orrery cluster show web/store --json")?;
+    ensure!(shown["cluster"]["status"] == "active", "{shown}");
+    ensure!(shown["nodes"][2]["name"] == "store-1002", "{shown}");
+    fails(&world, "orrery cluster grow store 2", &["already has 3 nodes", "shrink"])?;
+    fails(&world, "orrery cluster remove-service store db", &["app requires it"])?;
+    fails(&world, "orrery cluster show stor", &["did you mean store"])?;
+    world.done("orrery cluster grow store 5 --yes")?;
+    fs::write(world.here.join("store.yml"), "app: {port: 81}\n")?;
+    world.done("orrery cluster reconfigure store --config store.yml --restart rolling --yes")?;
+    let ended = world.done("orrery cluster stop store app --yes --json 2>/dev/null")?;
+    let ended: Value = serde_json::from_str(&ended)?;
+    ensure!(ended["state"] == "done" && ended["kind"] == "stop", "{ended}");
+    world.done("orrery cluster renew store 2h")?;
+    world.done("orrery cluster logs store")?;
+    world.done("orrery cluster delete store --yes")?;
+    ensure!(json_of(&world, "orrery cluster list --json")?["items"] == json!([]));
+    let all = json_of(&world, "orrery cluster list --all --json")?;
+    ensure!(all["items"][0]["status"] == "terminated", "{all}");
+    let workers = json_of(&world, "orrery worker list --json")?;
+    ensure!(workers["items"][0]["in_process"] == true, "{workers}");
     Ok(())
 }
