@@ -105,7 +105,7 @@ fn pairs() -> impl Strategy<Value = Vec<(usize, usize)>> {
 /// Order of the strength of a placement's source.
 fn strength(placement: &Placement) -> u32 {
     match placement {
-        Placement::Local(Locality::EnvironmentAddress) => 0,
+        Placement::Provisioned | Placement::Local(Locality::EnvironmentAddress) => 0,
         Placement::Ssh { source, .. }
         | Placement::Nowhere(source)
         | Placement::Invalid { source, .. } => match source {
