@@ -39,7 +39,7 @@ fn path_of((project, plugin, kind, name): (Uuid, String, String, String)) -> Res
 }
 
 /// Lists all versions of the plug-in resources of a project.
-#[utoipa::path(get, path = "/api/v1/projects/{project}/plugin-resources", tag = "clusters",
+#[utoipa::path(get, path = "/api/v1/projects/{project}/plugin-resources", tag = "plugin-resources",
     params(("project" = Uuid, Path)),
     responses((status = 200, description = "All of them, by plug-in, type, name and version", body = Page<PluginResource>)))]
 pub(super) async fn list(
@@ -51,7 +51,7 @@ pub(super) async fn list(
 }
 
 /// Uploads a new version of a plug-in resource. It is staged: the next sync makes it live.
-#[utoipa::path(put, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}", tag = "clusters",
+#[utoipa::path(put, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}", tag = "plugin-resources",
     params(("project" = Uuid, Path), ("plugin" = String, Path), ("type" = String, Path), ("name" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "The version; the newest one if it has the same content", body = PluginResource)))]
@@ -71,7 +71,7 @@ pub(super) async fn upload(
 type VersionPath = (Uuid, String, String, String, i64);
 
 /// Stages a version in the place of another one.
-#[utoipa::path(post, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}/stage", tag = "clusters",
+#[utoipa::path(post, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}/stage", tag = "plugin-resources",
     params(("project" = Uuid, Path), ("plugin" = String, Path), ("type" = String, Path), ("name" = String, Path), ("version" = i64, Path)),
     responses((status = 200, description = "The version", body = PluginResource)))]
 pub(super) async fn stage(
@@ -84,7 +84,7 @@ pub(super) async fn stage(
 }
 
 /// Recalls a version: the next sync ends its use by new operations.
-#[utoipa::path(post, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}/recall", tag = "clusters",
+#[utoipa::path(post, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}/recall", tag = "plugin-resources",
     params(("project" = Uuid, Path), ("plugin" = String, Path), ("type" = String, Path), ("name" = String, Path), ("version" = i64, Path)),
     responses((status = 200, description = "The version", body = PluginResource)))]
 pub(super) async fn recall(
@@ -97,7 +97,7 @@ pub(super) async fn recall(
 }
 
 /// Makes the staged versions of a project live, for new operations.
-#[utoipa::path(post, path = "/api/v1/projects/{project}/plugin-resources/sync", tag = "clusters",
+#[utoipa::path(post, path = "/api/v1/projects/{project}/plugin-resources/sync", tag = "plugin-resources",
     params(("project" = Uuid, Path)),
     responses((status = 200, description = "Live versions", body = Page<PluginResource>)))]
 pub(super) async fn sync(
@@ -109,7 +109,7 @@ pub(super) async fn sync(
 }
 
 /// Deletes a version that is neither live nor staged.
-#[utoipa::path(delete, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}", tag = "clusters",
+#[utoipa::path(delete, path = "/api/v1/projects/{project}/plugin-resources/{plugin}/{type}/{name}/{version}", tag = "plugin-resources",
     params(("project" = Uuid, Path), ("plugin" = String, Path), ("type" = String, Path), ("name" = String, Path), ("version" = i64, Path)),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
