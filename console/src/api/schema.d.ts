@@ -1968,7 +1968,7 @@ export interface paths {
             cookie?: never;
         };
         /** Lists all versions of the plug-in resources of a project. */
-        get: operations["clusters_list"];
+        get: operations["plugin_resources_list"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1987,7 +1987,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Makes the staged versions of a project live, for new operations. */
-        post: operations["clusters_sync"];
+        post: operations["plugin_resources_sync"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2003,7 +2003,7 @@ export interface paths {
         };
         get?: never;
         /** Uploads a new version of a plug-in resource. It is staged: the next sync makes it live. */
-        put: operations["clusters_upload"];
+        put: operations["plugin_resources_upload"];
         post?: never;
         delete?: never;
         options?: never;
@@ -2022,7 +2022,7 @@ export interface paths {
         put?: never;
         post?: never;
         /** Deletes a version that is neither live nor staged. */
-        delete: operations["clusters_delete"];
+        delete: operations["plugin_resources_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2038,7 +2038,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Recalls a version: the next sync ends its use by new operations. */
-        post: operations["clusters_recall"];
+        post: operations["plugin_resources_recall"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2055,7 +2055,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Stages a version in the place of another one. */
-        post: operations["clusters_stage"];
+        post: operations["plugin_resources_stage"];
         delete?: never;
         options?: never;
         head?: never;
@@ -6452,7 +6452,7 @@ export interface components {
             seen: string;
         };
         /** @description Workers of the installation. */
-        Workers: {
+        WorkerList: {
             items: components["schemas"]["WorkerInfo"][];
         };
     };
@@ -20187,7 +20187,7 @@ export interface operations {
             };
         };
     };
-    clusters_list: {
+    plugin_resources_list: {
         parameters: {
             query?: never;
             header?: never;
@@ -20263,7 +20263,7 @@ export interface operations {
             };
         };
     };
-    clusters_sync: {
+    plugin_resources_sync: {
         parameters: {
             query?: never;
             header?: {
@@ -20360,7 +20360,7 @@ export interface operations {
             };
         };
     };
-    clusters_upload: {
+    plugin_resources_upload: {
         parameters: {
             query?: never;
             header?: never;
@@ -20479,7 +20479,7 @@ export interface operations {
             };
         };
     };
-    clusters_delete: {
+    plugin_resources_delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -20575,7 +20575,7 @@ export interface operations {
             };
         };
     };
-    clusters_recall: {
+    plugin_resources_recall: {
         parameters: {
             query?: never;
             header?: {
@@ -20676,7 +20676,7 @@ export interface operations {
             };
         };
     };
-    clusters_stage: {
+    plugin_resources_stage: {
         parameters: {
             query?: never;
             header?: {
@@ -23143,7 +23143,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Workers"];
+                    "application/json": components["schemas"]["WorkerList"];
                 };
             };
             /** @description Invalid request, or violated rule */
