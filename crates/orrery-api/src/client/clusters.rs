@@ -4,7 +4,7 @@ use super::{Client, ClientError, Pages, path, query};
 use crate::{
     AbortPolicy, AbortRequest, Cluster, ClusterChangeAnswer, ClusterConnection, ClusterLayout,
     ClusterNode, ClusterOperation, ClusterOperationRequest, ClusterPlugins, ClusterUpdate,
-    NewCluster, WorkerList,
+    NewCluster, Page, PluginResource, WorkerList,
 };
 
 fn cluster_path(id: &str, more: &[&str]) -> String {
@@ -113,5 +113,30 @@ impl Client {
     /// Workers of the installation.
     pub fn workers(&self) -> Result<WorkerList, ClientError> {
         self.get(&path(&["workers"]))
+    }
+
+    /// Versions of the plug-in resources of a project.
+    pub fn plugin_resources(&self, project: &str) -> Result<Page<PluginResource>, ClientError> {
+        self.get(&path(&["projects", project, "plugin-resources"]))
+    }
+
+    /// Uploads and stages a version of a plug-in resource: plug-in, type and name.
+    pub fn upload_plugin_resource(
+        &self,
+        project: &str,
+        resource: [&str; 3],
+        content: Vec<u8>,
+    ) -> Result<PluginResource, ClientError> {
+        let mut parts = vec!["projects", project, "plugin-resources"];
+        parts.extend(resource);
+        self.put_bytes(&path(&parts), content)
+    }
+
+    /// Makes the staged versions of a project live.
+    pub fn sync_plugin_resources(
+        &self,
+        project: &str,
+    ) -> Result<Page<PluginResource>, ClientError> {
+        self.post_empty(&path(&["projects", project, "plugin-resources", "sync"]))
     }
 }

@@ -184,6 +184,16 @@ impl Client {
         self.read(self.send(&Method::PUT, path, Some(&json(body)?), &RetryPolicy::Idempotent)?)
     }
 
+    /// Sends a PUT request with bytes.
+    pub fn put_bytes<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        content: Vec<u8>,
+    ) -> Result<T, ClientError> {
+        let body = ("application/octet-stream", content);
+        self.read(self.send(&Method::PUT, path, Some(&body), &RetryPolicy::Idempotent)?)
+    }
+
     pub fn patch<T: DeserializeOwned>(
         &self,
         path: &str,

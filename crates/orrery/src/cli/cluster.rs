@@ -33,6 +33,7 @@ pub(crate) enum ClusterAction {
     Check(CheckDocuments),
     Solve(SolveTemplate),
     Import(ImportDocuments),
+    Upload(UploadResources),
     #[command(flatten)]
     Life(ClusterLife),
 }
@@ -43,6 +44,7 @@ impl ClusterGroup {
             ClusterAction::Check(options) => options.json,
             ClusterAction::Solve(options) => options.json,
             ClusterAction::Import(options) => options.json,
+            ClusterAction::Upload(options) => options.json,
             ClusterAction::Life(action) => action.json(),
         }
     }
@@ -157,6 +159,31 @@ pub(crate) struct ImportDocuments {
     pub(crate) project: Option<String>,
     #[command(flatten)]
     pub(crate) change: ChangeOptions,
+    /// Write only the API's JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Upload scripts and other files that plug-ins use
+///
+/// The files are below DIR as PLUGIN/TYPE/NAME, such as shell/scripts/app.sh. Each changed file is a
+/// new version, which new operations of the project's clusters use. Existing clusters adopt it with
+/// `orrery cluster update`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery cluster upload examples/webstack/plugin-resources --project shop
+
+Exit codes: 0 done, 1 error.")]
+pub(crate) struct UploadResources {
+    /// Directory with the files
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ServerChoice,
+    /// Project that uses the files [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
     /// Write only the API's JSON to standard output
     #[arg(long)]
     pub(crate) json: bool,

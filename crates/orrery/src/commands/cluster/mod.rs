@@ -11,6 +11,7 @@ mod plan_text;
 mod preview_text;
 mod problems;
 mod solve;
+mod upload;
 
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub(crate) fn run(options: &ClusterGroup) -> Exit {
         ClusterAction::Check(options) => check::run(options),
         ClusterAction::Solve(options) => solve::run(options),
         ClusterAction::Import(options) => apply::import(options),
+        ClusterAction::Upload(options) => upload::run(options),
         ClusterAction::Life(action) => life::run(action),
     })
 }

@@ -84,7 +84,10 @@ pub(super) fn find(of: &ClusterName) -> Result<FoundCluster, CliError> {
 }
 
 /// The project of a new cluster: the named one, or the only one.
-pub(super) fn project_for(remote: &Remote, name: Option<&str>) -> Result<Project, CliError> {
+pub(in crate::commands::cluster) fn project_for(
+    remote: &Remote,
+    name: Option<&str>,
+) -> Result<Project, CliError> {
     if let Some(name) = name {
         return projects::find(remote, name);
     }

@@ -10,6 +10,7 @@ mod progress;
 use orrery_api::{ClusterOperationKind, ClusterOperationRequest};
 
 pub(in crate::commands) use complete::complete_names;
+pub(super) use lookup::project_for;
 
 use super::solve::report_json_error;
 use crate::Exit;
