@@ -18,6 +18,8 @@ pub struct ClusterView {
     /// Values of users for fields of the provider.
     pub user_fields: serde_json::Map<String, serde_json::Value>,
     nodes: Vec<ViewNode>,
+    /// Facts of machines whose nodes are not part of the intent any more.
+    leaving: BTreeMap<String, NodeFacts>,
     positions: BTreeMap<String, usize>,
     /// Nodes as macros see them, made at the first use.
     macro_nodes: OnceLock<Vec<macros::Node>>,
@@ -73,6 +75,18 @@ impl ClusterView {
         ClusterView { user_fields: fields, ..self }
     }
 
+    /// Sets the facts of machines whose nodes are not part of the intent any more: their services
+    /// stop before they are deleted.
+    #[must_use]
+    pub fn with_leaving(self, leaving: BTreeMap<String, NodeFacts>) -> Self {
+        ClusterView { leaving, ..self }
+    }
+
+    /// Facts of the machine of a node, also of one that leaves.
+    pub fn facts(&self, name: &str) -> Option<&NodeFacts> {
+        self.node(name).map(|node| &node.facts).or_else(|| self.leaving.get(name))
+    }
+
     pub fn node(&self, name: &str) -> Option<&ViewNode> {
         self.positions.get(name).map(|at| &self.nodes[*at])
     }
@@ -95,7 +109,8 @@ impl ClusterView {
             return Ok(config.clone());
         }
         let nodes = self.macro_nodes.get_or_init(|| self.nodes.iter().map(macro_node).collect());
-        let this = self.positions.get(node).map(|at| &nodes[*at]);
+        let leaving = self.leaving.get(node).map(|facts| leaving_node(node, facts));
+        let this = self.positions.get(node).map(|at| &nodes[*at]).or(leaving.as_ref());
         let context = macros::MacroContext { owner: &self.owner, nodes, this };
         let expand = |(name, value): (&String, &serde_json::Value)| {
             Ok((name.clone(), macros::expand_value(value, &context)?))
@@ -111,6 +126,15 @@ fn has_macro(value: &serde_json::Value) -> bool {
         serde_json::Value::Array(items) => items.iter().any(has_macro),
         serde_json::Value::Object(entries) => entries.values().any(has_macro),
         _ => false,
+    }
+}
+
+/// A node that leaves, as its own macros see it: it is a member of nothing.
+fn leaving_node(name: &str, facts: &NodeFacts) -> macros::Node {
+    macros::Node {
+        id: name.to_owned(),
+        addresses: facts.addresses.clone(),
+        ..macros::Node::default()
     }
 }
 

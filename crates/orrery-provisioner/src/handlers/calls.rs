@@ -89,10 +89,10 @@ impl<'s> NodeCalls<'s> {
             if refresh {
                 self.refresh()?;
             }
-            if let Some(node) = self.view.node(&self.node.node)
-                && node.facts.incarnation == Some(self.node.incarnation)
+            if let Some(facts) = self.view.facts(&self.node.node)
+                && facts.incarnation == Some(self.node.incarnation)
             {
-                return Ok(Some(node.facts.clone()));
+                return Ok(Some(facts.clone()));
             }
         }
         Ok(None)

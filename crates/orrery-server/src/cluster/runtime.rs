@@ -168,8 +168,8 @@ impl StoredDirectory {
             services: node.services.keys().cloned().collect(),
             facts: facts.remove(name).unwrap_or_default(),
         });
-        let tenant = tenant(record.project);
-        let view = ClusterView::new(cluster, &record.owner, &tenant, nodes.collect());
+        let (tenant, nodes) = (tenant(record.project), nodes.collect());
+        let view = ClusterView::new(cluster, &record.owner, &tenant, nodes).with_leaving(facts);
         Ok(CachedView { intent: record.intent, view: Arc::new(view) })
     }
 }

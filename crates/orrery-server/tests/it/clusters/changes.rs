@@ -42,12 +42,15 @@ fn a_cluster_is_created_grown_shrunk_and_deleted(world: World) {
     let four = site.machines();
     assert!(four.len() == 4 && four.is_subset(&five), "{four:?}");
     assert_eq!(site.running("app").len(), 3);
+    let gone: Vec<&String> = five.difference(&four).collect();
+    expect_ended_by_their_actions(&site, &gone);
 
     let deletion = site.admin().delete(&format!("/api/v1/clusters/{id}"));
     assert_eq!(deletion.status, 202, "{deletion:?}");
     let gone = site.wait_for(&id, "terminated");
     assert!(gone["terminated"].is_string());
     assert_eq!(site.machines(), BTreeSet::new(), "nothing is left behind");
+    expect_ended_by_their_actions(&site, &five.iter().collect::<Vec<_>>());
     let listed = site.admin().get(&site.clusters()).good();
     assert_eq!(listed["items"], json!([]));
     let all = site.admin().get(&format!("{}?terminated=true", site.clusters())).good();
@@ -61,6 +64,18 @@ fn a_cluster_is_created_grown_shrunk_and_deleted(world: World) {
     }
     site.create("web", 2);
     assert_eq!(site.machines().len(), 2);
+}
+
+/// Asserts that the services of deleted machines were stopped and removed by their actions.
+fn expect_ended_by_their_actions(site: &Site, machines: &[&String]) {
+    for service in ["app", "db"] {
+        for (machine, actions) in site.actions(service) {
+            if machines.contains(&&machine) && !actions.is_empty() {
+                let last = &actions[actions.len().saturating_sub(2)..];
+                assert_eq!(last, ["stop", "remove"], "{service} on {machine}: {actions:?}");
+            }
+        }
+    }
 }
 
 fn services_are_added_stopped_started_and_removed(world: World) {

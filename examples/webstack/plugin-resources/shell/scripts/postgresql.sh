@@ -1,7 +1,12 @@
 #!/bin/sh
 # PostgreSQL of the node: one database `app`, for the addresses of the cluster.
 set -eu
-directory=$ORRERY_NODE_DIR/postgresql
+# PostgreSQL refuses to run as root, and its own account may not see the directory of the node.
+if [ "$(id -u)" -ne 0 ]; then
+    directory=$ORRERY_NODE_DIR/postgresql
+else
+    directory=/var/tmp/orrery-postgresql-$ORRERY_CLUSTER-$ORRERY_NODE_NUMBER-$ORRERY_INCARNATION
+fi
 data=$directory/data
 
 # Programs of the newest installed version.
@@ -12,7 +17,6 @@ programs() {
     echo "$found"
 }
 
-# PostgreSQL refuses to run as root.
 as_owner() {
     if [ "$(id -u)" -eq 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi
 }
@@ -21,7 +25,7 @@ bin=$(programs)
 case $1 in
 install)
     mkdir -p "$directory"
-    if [ "$(id -u)" -eq 0 ]; then chown postgres "$directory"; chmod 0755 "$ORRERY_NODE_DIR"; fi
+    if [ "$(id -u)" -eq 0 ]; then chown postgres "$directory"; fi
     ;;
 configure)
     cat >"$directory/postgresql.conf" <<CONF
