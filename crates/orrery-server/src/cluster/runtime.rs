@@ -100,13 +100,17 @@ impl ClusterRuntime {
                 limits: ActionLimits::default(),
             }
         };
-        let all = standard_plugins(data)?;
+        let (own_machine, outward) =
+            (services(standard_plugins(data)?), services(outward_plugins(data)?));
+        Ok(ClusterRuntime { own_machine, outward, directory, slots })
+    }
+
+    /// Publishes the manifests of the plug-ins. Blocks on the store.
+    pub(crate) fn publish(&self, store: &Store) {
         // Forms without manifests are worth less than a server that starts.
-        if let Err(error) = publish(store, &all) {
+        if let Err(error) = publish(store, &self.own_machine.plugins) {
             tracing::warn!(%error, "the plug-ins of clusters were not published");
         }
-        let (own_machine, outward) = (services(all), services(outward_plugins(data)?));
-        Ok(ClusterRuntime { own_machine, outward, directory, slots })
     }
 
     /// Adds the handlers of clusters. Without the server's rights on its machine, there are no

@@ -120,6 +120,7 @@ impl ProcessRole {
         let clusters = options.data.join("clusters");
         let clusters = Arc::new(ClusterRuntime::new(app.store(), &clusters, slots)?);
         let supervisor = spawn_named("supervisor", move || {
+            clusters.publish(app.store());
             supervisor::Supervisor::new(app, options, own, leases, reports, clusters).run(&inbox);
         })?;
         Ok(ProcessRole {

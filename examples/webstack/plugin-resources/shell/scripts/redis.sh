@@ -28,6 +28,7 @@ maxmemory ${ORRERY_CONFIG_MAXMEMORY:-32mb}
 maxmemory-policy allkeys-lru
 CONF
     ;;
+initialize) ;;
 start)
     orrery-daemon start redis redis-server "$directory/redis.conf"
     tries=0
