@@ -19,7 +19,7 @@ pub(super) struct ClusterLeases;
 
 impl MaintenanceTask for ClusterLeases {
     fn name(&self) -> &'static str {
-        "cluster_leases"
+        "cluster-leases"
     }
 
     fn period(&self) -> Duration {

@@ -76,8 +76,14 @@ fn a_starting_process_role_is_reported() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let tasks = served.anonymous().get("/health").body["maintenance"].clone();
-    let named =
-        ["content-collection", "fact-refresh", "metric-samples", "retention", "server-retention"];
+    let named = [
+        "cluster-leases",
+        "content-collection",
+        "fact-refresh",
+        "metric-samples",
+        "retention",
+        "server-retention",
+    ];
     assert_eq!(tasks.as_object().unwrap().keys().collect::<Vec<_>>(), named);
     assert_eq!(tasks["metric-samples"]["period_seconds"], 60);
     assert!(tasks["retention"]["result"].is_string(), "{tasks}");
