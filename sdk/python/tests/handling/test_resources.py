@@ -271,7 +271,7 @@ def test_a_requirement_of_another_handler_may_have_brackets() -> None:
         fields = ("n",)
 
     command = 'exec::Run[a,command=sh -c "[ -e x ] &&\necho [1]"]'
-    fields = {name: True for name in BASE}
+    fields = dict.fromkeys(BASE, True)
     created = Resource.deserialize({"id": "t::Follows[a,n=1],v=2", "n": "1", "requires": [command], **fields})
     assert [str(entry) for entry in created.requires] == [command]
     assert created.serialize()["requires"] == [command]
