@@ -121,9 +121,7 @@ impl Dispatcher for WorkerDispatcher {
             return self.local.run(task, stop);
         }
         if sites.is_empty() {
-            return Err(DispatchError::NotStarted(
-                "no worker is connected; start `orrery worker run` on its machine".to_owned(),
-            ));
+            return Err(DispatchError::NotStarted("no worker is connected".to_owned()));
         }
         self.slots.set_total(sites.iter().map(|site| site.slots).sum());
         let slot = self.slots.acquire(&task.tenant, stop).map_err(|cause| {

@@ -6,7 +6,7 @@ use super::common::ServerArgs;
 
 /// Show the workers of a server
 ///
-/// Workers execute the actions of clusters. A server without other workers executes them itself.
+/// Workers execute the actions of clusters. So far, they are slots of the servers themselves.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerGroup {
     #[command(flatten)]
